@@ -1,0 +1,60 @@
+"""From production logs to a better agent: the names a notebook uses, and nothing else.
+
+Each name is imported when it is first used (PEP 562), so that `import rlkit` is instant and pulls in neither torch nor
+pandas. Everything else is reached through its station: `rlkit.logs`, `rlkit.envs`, `rlkit.sampling`, `rlkit.training`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "Trace": "rlkit.logs.trace",
+    "Message": "rlkit.logs.trace",
+    "ToolCall": "rlkit.logs.trace",
+    "read_traces": "rlkit.logs.readers",
+    "Task": "rlkit.envs.task",
+    "TaskSet": "rlkit.envs.task",
+    "split_tasks": "rlkit.envs.task",
+    "Environment": "rlkit.envs.environment",
+    "Episode": "rlkit.envs.environment",
+    "Tool": "rlkit.envs.environment",
+    "Check": "rlkit.envs.grading",
+    "Rubric": "rlkit.envs.grading",
+    "SamplingParams": "rlkit.sampling.sampler",
+    "TorchSampler": "rlkit.sampling.torch_sampler",
+    "run_episode": "rlkit.sampling.rollout",
+    "GRPOTrainer": "rlkit.training.trainer",
+    "load_model": "rlkit.models",
+    "data_path": "rlkit.paths",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
+    from rlkit.envs.environment import Environment, Episode, Tool
+    from rlkit.envs.grading import Check, Rubric
+    from rlkit.envs.task import Task, TaskSet, split_tasks
+    from rlkit.logs.readers import read_traces
+    from rlkit.logs.trace import Message, ToolCall, Trace
+    from rlkit.models import load_model
+    from rlkit.paths import data_path
+    from rlkit.sampling.rollout import run_episode
+    from rlkit.sampling.sampler import SamplingParams
+    from rlkit.sampling.torch_sampler import TorchSampler
+    from rlkit.training.trainer import GRPOTrainer
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'rlkit' has no attribute {name!r}")
+    value = getattr(import_module(_EXPORTS[name]), name)
+    globals()[name] = value  # found at once from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

@@ -1,0 +1,25 @@
+"""Files that are either whole or absent: every write that must survive a kill goes through here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def atomic_write(path: str | Path, data: str | bytes) -> None:
+    """Write `data` beside `path`, flush it to disk, then rename over `path`.
+
+    Raises `OSError` (a full disk, say) with the old file untouched and the partial one removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

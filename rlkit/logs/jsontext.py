@@ -1,0 +1,46 @@
+"""JSON in and out: orjson's speed, with the standard library where orjson would refuse or lose something."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+
+# Digits become "0" and all else NUL, so that a run of twenty digits can be searched for at memory speed.
+_DIGITS = bytes(48 if 48 <= byte < 58 else 0 for byte in range(256))
+_LONG = b"0" * 20
+
+
+def loads(data: bytes | str) -> Any:
+    """Parse JSON of any age: lone surrogates, NaN and integers beyond 64 bits survive.
+
+    Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), so that no byte is lost.
+    Raises `ValueError` where it is not JSON, `RecursionError` where it is nested too deep.
+    """
+    return parse(data)[0]
+
+
+def parse(data: bytes | str) -> tuple[Any, bool]:
+    """As `loads`; the second value is False where the text was not strict JSON but could be read all the same."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "surrogatepass")
+    long_digits = _LONG in data.translate(_DIGITS)
+    if not long_digits:  # orjson turns longer integers into floats
+        try:
+            return orjson.loads(data), True
+        except orjson.JSONDecodeError:
+            pass
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "surrogateescape")
+    return json.loads(text), long_digits
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON in one line; what orjson can't write (lone surrogates, large integers) comes as ASCII escapes."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,212 @@
+"""OpenAI-style messages of any age and health into `Message`, shared by every reader whose format comes near it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlkit.logs.jsontext import dumps, loads
+from rlkit.logs.report import Notes
+from rlkit.logs.trace import Message, Role, ToolCall
+
+_ROLES: dict[Any, Role] = {
+    "user": "user", "assistant": "assistant", "tool": "tool", "system": "system",
+    "developer": "system", "function": "tool",
+}  # fmt: skip
+_TEXT_PARTS = {"text", "input_text", "output_text"}
+
+
+def parse_messages(raw: list[Any], notes: Notes, path: str = "messages") -> list[Message]:
+    """Read a list of OpenAI-style messages, in order; what is odd goes to `notes` with its path, never up as an error.
+
+    A message is left out only where it is no object or its role is unknown. `raw` is not changed.
+    """
+    pairing = _Pairing(notes)
+    messages = []
+    for index, item in enumerate(raw):
+        where = f"{path}[{index}]"
+        role = _role(item, notes, where)
+        if role is None:
+            continue
+        content = item.get("content")
+        if content is not None and not isinstance(content, str):
+            content = _text(content, notes, f"{where}.content")
+        if content is None and "refusal" in item:
+            content = _refusal(item["refusal"], notes, where)
+        calls = _tool_calls(item, index, pairing, notes, where) if "tool_calls" in item or "function_call" in item else []
+        if calls and role != "assistant":
+            notes.add("tool_calls_wrong_role", where)
+        if content is None and not calls:
+            notes.add("content_null", where)
+        name = item.get("name")
+        if name is not None and not isinstance(name, str):
+            notes.add("name_wrong_type", where)
+            name = None
+        if role == "tool":
+            call_id = pairing.answer(item.get("tool_call_id"), name, index, where, has_ids=item["role"] == "tool")
+            messages.append(Message(role=role, content=content, tool_call_id=call_id, name=name))
+        else:
+            messages.append(Message(role=role, content=content, tool_calls=calls, name=name))
+    pairing.close()
+    return messages
+
+
+def parse_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, str | None]:
+    """The arguments of a call as `(arguments, raw_arguments, code)`: see `ToolCall`; `code` is None where all is well.
+
+    `raw_arguments` is None exactly where `dumps(arguments)` is what the agent wrote, byte for byte.
+    """
+    if value is None:
+        return None, None, "arguments_null"
+    if isinstance(value, dict):
+        return value, None, "arguments_object"
+    if not isinstance(value, str):
+        return None, dumps(value), "arguments_not_object"
+    try:
+        parsed = loads(value)
+        if isinstance(parsed, dict):
+            return parsed, None if dumps(parsed) == value else value, None
+        if isinstance(parsed, str) and isinstance(inner := loads(parsed), dict):
+            return inner, value, "arguments_double_encoded"
+    except (ValueError, RecursionError):
+        return None, value, "arguments_not_json"
+    return None, value, "arguments_not_object"
+
+
+def _role(item: Any, notes: Notes, where: str) -> Role | None:
+    if not isinstance(item, dict):
+        notes.add("message_not_object", where, f"Expected an object, found {type(item).__name__}; left out.")
+        return None
+    logged = item.get("role")
+    role = _ROLES.get(logged) if isinstance(logged, str) else None
+    if role is None:
+        notes.add("role_unknown", f"{where}.role", f"Role {logged!r} is not one we know; the message was left out.")
+    elif role != logged:
+        notes.add(f"role_{logged}", f"{where}.role")
+    return role
+
+
+def _text(content: Any, notes: Notes, where: str) -> str | None:
+    """The text of content that is neither a string nor null: parts joined, anything else as JSON."""
+    if not isinstance(content, list):
+        notes.add("content_wrong_type", where)
+        return dumps(content)
+    texts = []
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, str):
+            texts.append(part)
+        elif kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "refusal" and isinstance(part.get("refusal"), str):
+            notes.add("refusal", f"{where}[{index}]")
+            texts.append(part["refusal"])
+        else:
+            detail = f"A part of type {kind!r} is not text; left in the raw record."
+            notes.add("content_part_skipped", f"{where}[{index}]", detail)
+    notes.add("content_parts", where)
+    return "".join(texts) if texts else None
+
+
+def _refusal(refusal: Any, notes: Notes, where: str) -> str | None:
+    if not isinstance(refusal, str):
+        return None
+    notes.add("refusal", f"{where}.refusal")
+    return refusal
+
+
+def _tool_calls(item: dict[str, Any], index: int, pairing: _Pairing, notes: Notes, where: str) -> list[ToolCall]:
+    logged = item.get("tool_calls")
+    if logged is None:
+        logged = []
+    elif not isinstance(logged, list):
+        notes.add("tool_calls_wrong_type", f"{where}.tool_calls")
+        logged = []
+    calls = []
+    for k, call in enumerate(logged):
+        spot = f"{where}.tool_calls[{k}]"
+        if not isinstance(call, dict):
+            notes.add("tool_calls_wrong_type", spot)
+            continue
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call  # some loggers leave the wrapper out
+        calls.append(_tool_call(function, call.get("id"), f"call_{index}_{k}", pairing, notes, spot))
+    legacy = item.get("function_call")
+    if isinstance(legacy, dict):
+        spot = f"{where}.function_call"
+        notes.add("function_call_legacy", spot)
+        calls.append(_tool_call(legacy, None, f"call_{index}_{len(calls)}", pairing, notes, spot, has_ids=False))
+    elif legacy is not None:
+        notes.add("tool_calls_wrong_type", f"{where}.function_call")
+    return calls
+
+
+def _tool_call(
+    function: dict[str, Any], logged_id: Any, made_up: str, pairing: _Pairing, notes: Notes, spot: str, has_ids: bool = True
+) -> ToolCall:
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        notes.add("tool_name_missing", spot)
+        name = "" if name is None else str(name)
+    arguments, raw, code = parse_arguments(function.get("arguments"))
+    if code is not None:
+        notes.add(code, f"{spot}.arguments")
+    return ToolCall(id=pairing.call(logged_id, made_up, name, spot, has_ids), name=name, arguments=arguments,
+                    raw_arguments=raw)
+
+
+class _Pairing:
+    """Gives every call an id of its own, and every result the id of the call it answers."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.open: list[tuple[str, str, str]] = []
+        """Calls not answered yet, oldest first: (id as logged, id given, tool's name)."""
+        self.given: dict[str, str] = {}
+        """The id last given for an id as logged."""
+        self.taken: set[str] = set()
+        self.orphans: dict[str, str] = {}
+        """Results without a call so far: id → where."""
+
+    def call(self, logged: Any, made_up: str, name: str, where: str, has_ids: bool) -> str:
+        """The id for a call that the log calls `logged`."""
+        known = isinstance(logged, str) and bool(logged)
+        if not known and has_ids:
+            self.notes.add("tool_call_id_missing", f"{where}.id")
+        base = given = logged if known else made_up
+        copy = 2
+        while given in self.taken:
+            given, copy = f"{base}#{copy}", copy + 1
+        if known and given != logged:
+            self.notes.add("tool_call_id_duplicate", f"{where}.id", f"{logged!r} was used before; this one is {given!r}.")
+        self.taken.add(given)
+        self.given[base] = given
+        self.open.append((base, given, name))
+        return given
+
+    def answer(self, logged: Any, name: str | None, index: int, where: str, has_ids: bool) -> str:
+        """The id of the call that a result answers: by the id it names, else by its tool's name, else the oldest."""
+        if not isinstance(logged, str) or not logged:
+            if has_ids:
+                self.notes.add("tool_result_id_missing", f"{where}.tool_call_id")
+            matching = [call for call in self.open if name is not None and call[2] == name] or self.open
+            if not matching:
+                self.notes.add("tool_result_orphan", where)
+                return f"result_{index}"
+            self.open.remove(matching[0])
+            return matching[0][1]
+        for call in self.open:
+            if call[0] == logged:
+                self.open.remove(call)
+                return call[1]
+        if logged in self.given:
+            self.notes.add("tool_result_repeated", where)
+            return self.given[logged]
+        self.notes.add("tool_result_orphan", where)
+        self.orphans[logged] = where
+        return logged
+
+    def close(self) -> None:
+        """A call that stayed open while its result came earlier: the order is wrong, not merely the beginning cut."""
+        for logged, given, _ in self.open:
+            if logged in self.orphans:
+                self.notes.add("result_before_call", self.orphans[logged], f"The result of {given!r} stands before it.")

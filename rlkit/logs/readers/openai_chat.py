@@ -1,0 +1,110 @@
+"""OpenAI chat JSONL: one session a record, `{"messages": [...], "tools": [...], "id", "metadata", "outcome"}`.
+
+Only `messages` is required. The outcome is read from `outcome`, `feedback`, `reward` or `score`, the first there;
+`functions` is the legacy name of `tools`; any other key goes to `Trace.metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlkit.logs.readers.messages import parse_messages
+from rlkit.logs.readers.outcomes import parse_outcome
+from rlkit.logs.readers.source import Record, Source
+from rlkit.logs.report import Notes, ReadReport
+from rlkit.logs.trace import Trace
+
+_OUTCOMES = ("outcome", "feedback", "reward", "score")
+_OWN = frozenset({"id", "parent_id", "messages", "tools", "functions", "metadata", *_OUTCOMES})
+
+
+def matches(record: Any) -> bool:
+    """Whether a record looks like one of this format."""
+    return isinstance(record, dict) and isinstance(record.get("messages"), list)
+
+
+def read(source: Source, report: ReadReport) -> Iterator[Trace]:
+    """One trace a record; a record without any message is counted in `report` and skipped."""
+    for record in source.records(report):
+        notes = Notes(record.line, record.root)
+        try:
+            trace = to_trace(record, notes)
+        except RecursionError:
+            notes.add("json_too_deep")
+            trace = None
+        if trace is not None:
+            yield trace
+            continue
+        for note in notes[:-1]:
+            report.note(note, record.file)
+        report.skip(notes[-1], record.file)
+
+
+def to_trace(record: Record, notes: Notes) -> Trace | None:
+    """One record as a trace, or None where it holds no message; the last of `notes` then says why.
+
+    Nested values are shared with `record.value`, which is not changed.
+    """
+    value = record.value
+    if not isinstance(value, dict):
+        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+        return None
+    if not record.strict:
+        notes.add("json_not_strict")
+    logged = value.get("messages")
+    messages = parse_messages(logged, notes) if isinstance(logged, list) else []
+    if not messages:
+        notes.add("no_messages", "messages")
+        return None
+    key = next((key for key in _OUTCOMES if value.get(key) is not None), "")
+    parent = value.get("parent_id")
+    return Trace(
+        id=_id(record, notes),
+        messages=messages,
+        tools=parse_tools(value.get("tools", value.get("functions")), notes),
+        outcome=parse_outcome(value.get(key), key, notes, key),
+        parent_id=parent if isinstance(parent, str) else None,
+        metadata=_metadata(value, notes),
+        source=record.place,
+        raw=value,
+        diagnostics=notes,
+    )
+
+
+def parse_tools(logged: Any, notes: Notes, path: str = "tools") -> list[dict[str, Any]]:
+    """Tool definitions as bare function schemas, whether wrapped (`{"type", "function"}`) or flat."""
+    if logged is None:
+        return []
+    if not isinstance(logged, list):
+        notes.add("tool_definition_unreadable", path)
+        return []
+    tools = []
+    for index, tool in enumerate(logged):
+        schema = tool["function"] if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else tool
+        if isinstance(schema, dict) and isinstance(schema.get("name"), str):
+            tools.append({key: value for key, value in schema.items() if key != "type"})
+        else:
+            notes.add("tool_definition_unreadable", f"{path}[{index}]")
+    return tools
+
+
+def _id(record: Record, notes: Notes) -> str:
+    """The record's own id, or `file.jsonl:7`."""
+    logged = record.value.get("id")
+    if isinstance(logged, str) and logged:
+        return logged
+    if isinstance(logged, int) and not isinstance(logged, bool):
+        return str(logged)
+    notes.add("id_missing", "id")
+    return Path(record.place).name
+
+
+def _metadata(value: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """`metadata`, and every key of the record that we have no place for."""
+    logged = value.get("metadata")
+    if logged is not None and not isinstance(logged, dict):
+        notes.add("metadata_wrong_type", "metadata")
+        logged = None
+    return {key: item for key, item in value.items() if key not in _OWN} | (logged or {})

@@ -1,0 +1,96 @@
+"""What production wrote, in one shape: `Trace` and the types it is made of.
+
+Every reader ends here and every later station starts here. The types are forgiving on purpose (a log is a
+fact, not a request): what could not be understood is kept raw and named in `Trace.diagnostics`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["system", "user", "assistant", "tool"]
+Status = Literal["success", "failure", "truncated", "infra_error", "grader_error", "unknown"]
+Severity = Literal["info", "warning", "error"]
+
+
+class Diagnostic(BaseModel):
+    """Something odd in a log: what (`code`), how bad, and where."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    """A stable, short name such as `arguments_not_json`; counted in `ReadReport`."""
+    severity: Severity
+    path: str = ""
+    """Where inside the record, as in `messages[3].tool_calls[0].function.arguments`."""
+    line: int | None = None
+    """The 1-based line of the file, where the format has lines."""
+    detail: str = ""
+    """One sentence for a person."""
+
+
+class ToolCall(BaseModel):
+    """One call the agent made."""
+
+    id: str
+    """Pairs the call with its result; never empty (a missing one is made up and diagnosed)."""
+    name: str
+    arguments: dict[str, Any] | None
+    """The parsed arguments, or None where the agent did not write a JSON object."""
+    raw_arguments: str | None = None
+    """The text as the agent wrote it, kept where `arguments` does not say it all."""
+
+
+class Message(BaseModel):
+    """One message of a conversation; a tool's result is a message of role `tool`."""
+
+    role: Role
+    content: str | None = None
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_call_id: str | None = None
+    """For role `tool`: the call this answers."""
+    name: str | None = None
+    """For role `tool`: the tool's name, where the log has it."""
+
+
+class Outcome(BaseModel):
+    """How a session ended, and who says so. Unknown stays unknown."""
+
+    status: Status = "unknown"
+    score: float | None = None
+    """In [0, 1], or None where nobody scored it."""
+    source: str = ""
+    """Who says so: `feedback`, `rubric:support`, `evaluation:helpfulness`, …"""
+
+
+class Trace(BaseModel):
+    """One session of an agent: a production log or a rollout, for everything downstream the same."""
+
+    id: str
+    messages: list[Message]
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    """The tools offered, as OpenAI function schemas `{"name", "description", "parameters"}`."""
+    outcome: Outcome = Field(default_factory=Outcome)
+    parent_id: str | None = None
+    """The trace this one branched from, where the log says so."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    source: str = ""
+    """`file:line` of the record."""
+    raw: Any = Field(default=None, repr=False, exclude=True)
+    """The record as parsed from the file, untouched; not written out."""
+    diagnostics: list[Diagnostic] = Field(default_factory=list)
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """Every call of the session, in order."""
+        return [call for message in self.messages for call in message.tool_calls]
+
+    @property
+    def final_reply(self) -> str | None:
+        """The text of the last message if the agent wrote it and it calls no tool; else None."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last.role != "assistant" or last.tool_calls:
+            return None
+        return last.content

@@ -1,0 +1,80 @@
+"""Draw tokens from logits, and say with which probability each was drawn. Pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The output function of splitmix64 (Steele, Lea & Flood 2014): a bijection on 64-bit words."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniform(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """float64 [rows] in [0, 1): a hash of (seed, position), both uint64 [rows].
+
+    Counter based: there is no state to share, so a draw depends on its own seed and position alone. It is the
+    splitmix64 stream that starts at the mixed seed (mixed, so that neighbouring seeds share no stretch of it).
+    """
+    words = _mix(_mix(seeds + _GAMMA) + (positions + np.uint64(1)) * _GAMMA)
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def truncate(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """bool [rows, vocab]: which tokens top-k and then top-p keep.
+
+    `weights` [rows, vocab] are probabilities up to a factor per row; `top_k` [rows] int64 (0 keeps all),
+    `top_p` [rows] in (0, 1]. Top-k keeps exactly k (of equal weights the lower id); top-p, on what top-k left
+    and renormalised, keeps a token while the mass *before* it is below p: at least one, and the one that crosses p.
+    """
+    weights, order = weights.double().sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(weights.shape[-1], device=weights.device)
+    kept = (rank < top_k[:, None]) | (top_k[:, None] == 0)
+    weights = weights * kept
+    mass = weights.cumsum(-1)
+    # mass - weights would round; the mass before a token is the cumulative mass one rank higher
+    before = torch.nn.functional.pad(mass[:, :-1], (1, 0))
+    kept &= (before < top_p[:, None] * mass[:, -1:]) | (top_p[:, None] >= 1)
+    return torch.zeros_like(kept).scatter_(-1, order, kept)
+
+
+def draw(
+    logits: Tensor, temperature: np.ndarray, top_k: np.ndarray, top_p: np.ndarray, u: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Draw one token a row: int64 [rows] ids and float32 [rows] log q of each.
+
+    `logits` float32 [rows, vocab]; the rest are [rows]. q is softmax(logits / temperature), truncated by top-k, then
+    top-p, and renormalised; the id is where q's running sum, in vocabulary order, passes `u`. Temperature 0 is argmax
+    with log q = 0. Raises `FloatingPointError` where a row has a NaN, a +inf or nothing but -inf.
+    """
+    top, ids = logits.max(-1)
+    if not bool(top.isfinite().all()):
+        raise FloatingPointError("logits are NaN or infinite")
+    greedy = temperature == 0
+    if greedy.all():
+        return ids, torch.zeros_like(top)
+    scale = torch.from_numpy(np.where(greedy, 1.0, temperature).astype(np.float32)).to(logits.device)
+    scaled = logits.sub(top[:, None]).div_(scale[:, None])
+    weights = scaled.exp()
+    rows = np.flatnonzero(((top_k > 0) | (top_p < 1)) & ~greedy)
+    if len(rows):
+        index, k, p = (torch.from_numpy(x).to(logits.device) for x in (rows, top_k[rows], top_p[rows]))
+        weights[index] *= truncate(weights[index], k, p)
+    mass = weights.cumsum(-1, dtype=torch.float64)
+    total = mass[:, -1:]
+    # u * total may round up to total, past every token of positive weight; the first mass above a target below
+    # total is where mass rises, so a token of zero weight is never drawn
+    target = (torch.from_numpy(u).to(logits.device)[:, None] * total).minimum(
+        total.nextafter(total.new_zeros(())))
+    drawn = torch.searchsorted(mass, target, right=True)
+    logprobs = (scaled.gather(-1, drawn) - total.log().float())[:, 0]
+    if not greedy.any():
+        return drawn[:, 0], logprobs
+    is_greedy = torch.from_numpy(greedy).to(logits.device)
+    return torch.where(is_greedy, ids, drawn[:, 0]), logprobs.masked_fill(is_greedy, 0.0)
