@@ -1,7 +1,7 @@
 """From production logs to a better agent: the names a notebook uses, and nothing else.
 
 Each name is imported when it is first used (PEP 562), so that `import rlkit` is instant and pulls in neither torch nor
-pandas. Everything else is reached through its station: `rlkit.logs`, `rlkit.envs`, `rlkit.sampling`, `rlkit.training`.
+pandas. Everything else is imported from its station: `rlkit.logs`, `rlkit.envs`, `rlkit.sampling`, `rlkit.training`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _EXPORTS = {
     "Trace": "rlkit.logs.trace",
     "Message": "rlkit.logs.trace",
     "ToolCall": "rlkit.logs.trace",
+    "ReadReport": "rlkit.logs.report",
     "read_traces": "rlkit.logs.readers",
     "Task": "rlkit.envs.task",
     "TaskSet": "rlkit.envs.task",
@@ -24,10 +25,27 @@ _EXPORTS = {
     "Tool": "rlkit.envs.environment",
     "Check": "rlkit.envs.grading",
     "Rubric": "rlkit.envs.grading",
+    "mine": "rlkit.envs.mining",
     "SamplingParams": "rlkit.sampling.sampler",
+    "ChatFormat": "rlkit.sampling.chat",
     "TorchSampler": "rlkit.sampling.torch_sampler",
+    "Harness": "rlkit.sampling.rollout",
+    "Rollout": "rlkit.sampling.rollout",
+    "RolloutGroup": "rlkit.sampling.rollout",
     "run_episode": "rlkit.sampling.rollout",
+    "SFTConfig": "rlkit.training.sft",
+    "train_sft": "rlkit.training.sft",
+    "group_advantages": "rlkit.training.advantages",
+    "LossInputs": "rlkit.training.loss",
+    "grpo_loss": "rlkit.training.loss",
+    "GRPOConfig": "rlkit.training.trainer",
     "GRPOTrainer": "rlkit.training.trainer",
+    "LoopConfig": "rlkit.loop",
+    "train": "rlkit.loop",
+    "evaluate_policy": "rlkit.evaluate",
+    "evaluate_traces": "rlkit.evaluate",
+    "success": "rlkit.evaluate",
+    "success_by": "rlkit.evaluate",
     "load_model": "rlkit.models",
     "data_path": "rlkit.paths",
 }
@@ -37,15 +55,23 @@ __all__ = ["__version__", *_EXPORTS]
 if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
     from rlkit.envs.environment import Environment, Episode, Tool
     from rlkit.envs.grading import Check, Rubric
+    from rlkit.envs.mining import mine
     from rlkit.envs.task import Task, TaskSet, split_tasks
+    from rlkit.evaluate import evaluate_policy, evaluate_traces, success, success_by
     from rlkit.logs.readers import read_traces
+    from rlkit.logs.report import ReadReport
     from rlkit.logs.trace import Message, ToolCall, Trace
+    from rlkit.loop import LoopConfig, train
     from rlkit.models import load_model
     from rlkit.paths import data_path
-    from rlkit.sampling.rollout import run_episode
+    from rlkit.sampling.chat import ChatFormat
+    from rlkit.sampling.rollout import Harness, Rollout, RolloutGroup, run_episode
     from rlkit.sampling.sampler import SamplingParams
     from rlkit.sampling.torch_sampler import TorchSampler
-    from rlkit.training.trainer import GRPOTrainer
+    from rlkit.training.advantages import group_advantages
+    from rlkit.training.loss import LossInputs, grpo_loss
+    from rlkit.training.sft import SFTConfig, train_sft
+    from rlkit.training.trainer import GRPOConfig, GRPOTrainer
 
 
 def __getattr__(name: str) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -16,6 +17,18 @@ from rlkit.stats import Interval, clustered_mean
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, which also works where this thread runs an event loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as other_thread:
+        return other_thread.submit(asyncio.run, coroutine).result()
 
 
 async def play(
@@ -52,7 +65,7 @@ def evaluate_policy(
     `seed`, task and trial alone, so two policies meet the same timeouts.
     """
     plan = [(task, seed + number * trials + trial) for number, task in enumerate(tasks) for trial in range(trials)]
-    rollouts = asyncio.run(play(sampler, harness, plan, params, progress))
+    rollouts = run_to_end(play(sampler, harness, plan, params, progress))
     rows = [
         {"task": task.id, "trial": index % trials, **_row(rollout.grade.status, rollout.grade.score), **task.tags}
         for index, ((task, _), rollout) in enumerate(zip(plan, rollouts, strict=True))
@@ -73,7 +86,7 @@ def evaluate_traces(mining: Mining) -> pd.DataFrame:
 def success(results: pd.DataFrame, level: float = 0.95) -> Interval:
     """Success rate with an interval clustered by task; infrastructure and grader errors are left out."""
     scored = results[results["score"].notna()]
-    return clustered_mean(scored["success"].astype(float).to_numpy(), scored["task"].to_numpy(), level)
+    return clustered_mean(scored["success"].astype(float).tolist(), scored["task"].tolist(), level)
 
 
 def success_by(results: pd.DataFrame, tags: Sequence[str]) -> pd.DataFrame:
@@ -89,4 +102,4 @@ def _row(status: str, score: float | None) -> dict[str, object]:
 def _frame(rows: Iterable[dict[str, object]]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(list(rows))
+    return pd.DataFrame(list(rows) or {name: [] for name in ("task", "trial", "status", "success", "score")})

@@ -7,7 +7,7 @@ nothing had been.
 
 from __future__ import annotations
 
-import asyncio
+import math
 import random
 import shutil
 import time
@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from rlkit.config import ConfigError
 from rlkit.envs.task import Task
-from rlkit.evaluate import play
+from rlkit.evaluate import play, run_to_end
 from rlkit.files import atomic_write
 from rlkit.sampling.rollout import Harness, Rollout, RolloutGroup
 from rlkit.sampling.sampler import SamplingParams
@@ -99,11 +99,14 @@ def train(
     slots = config.prompts_per_step * config.rollouts_per_prompt
     sampler = TorchSampler(run.trainer.model, slots=slots, capacity=config.capacity)
     sampler.update_weights(run.trainer.model.state_dict(), run.trainer.version)
-    first = len(run.metrics)
+    first = run.trainer.version
+    run.stopped = nothing_left(run.metrics)
     bar = tqdm(total=config.steps, initial=first, desc="GRPO", unit="step", disable=not progress)
     for step in range(first, config.steps):
+        if run.stopped:
+            break
         started = time.perf_counter()
-        run.groups = asyncio.run(collect(sampler, harness, tasks, config, step))
+        run.groups = run_to_end(collect(sampler, harness, tasks, config, step))
         sampled = time.perf_counter()
         metrics = run.trainer.step(run.groups)
         trained = time.perf_counter()
@@ -123,9 +126,8 @@ def train(
         run.stopped = nothing_left(run.metrics)
         if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps or run.stopped:
             journal.checkpoint(run.trainer, tokenizer)
-        if run.stopped:
-            warnings.warn(run.stopped, stacklevel=2)
-            break
+    if run.stopped:
+        warnings.warn(run.stopped, stacklevel=2)
     bar.close()
     return run
 
@@ -221,7 +223,8 @@ class Journal:
         path = self.folder / "metrics.jsonl"
         lines = path.read_bytes().splitlines(keepends=True)[:done] if path.exists() else []
         atomic_write(path, b"".join(lines))
-        self.metrics += [orjson.loads(line) for line in lines]
+        for line in lines:  # NaN (the reward of a step with every rollout masked) is null in JSON
+            self.metrics.append({key: math.nan if v is None else v for key, v in orjson.loads(line).items()})
         return trainer
 
     def append(self, metrics: Metrics) -> None:

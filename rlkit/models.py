@@ -58,26 +58,30 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folde
         raise OSError(f"{folder}: {' '.join(str(error).split())}") from error
 
 
-def tiny_llama(vocab_size: int, seed: int = 0, hidden_size: int = 64, layers: int = 3, **overrides: Any) -> PreTrainedModel:
-    """A fresh Llama of about 0.17 M parameters (at a vocabulary of 512): heads of 32, tied embeddings, fp32."""
+def tiny_llama(
+    vocab_size: int, seed: int = 0, hidden_size: int = 64, layers: int = 3, **overrides: Any
+) -> PreTrainedModel:
+    """A fresh Llama of about 0.17 M parameters (at a vocabulary of 512): heads of 32, tied embeddings, fp32.
+
+    `overrides` are fields of `LlamaConfig`.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=hidden_size,
-        intermediate_size=hidden_size * 5 // 2,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden_size // 32,
-        num_key_value_heads=hidden_size // 32,
-        head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        **{"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "initializer_range": 0.02} | overrides,
-    )
+    shape = {
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "intermediate_size": hidden_size * 5 // 2,
+        "num_hidden_layers": layers,
+        "num_attention_heads": hidden_size // 32,
+        "num_key_value_heads": hidden_size // 32,
+        "head_dim": 32,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(config).to(torch.float32).eval()
+        return LlamaForCausalLM(LlamaConfig(**shape | overrides)).to(torch.float32).eval()
 
 
 def train_tokenizer(texts: Iterable[str], special_tokens: list[str], vocab_size: int = 512) -> PreTrainedTokenizerFast:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Concatenate
 
 from rlkit.envs.task import Task
 from rlkit.logs.trace import ToolCall
@@ -29,10 +29,8 @@ class InfrastructureError(Exception):
     """The environment itself failed: nobody's fault among the agents; the rollout is masked, never scored 0."""
 
 
-class ToolFunction(Protocol):
-    """Changes `episode.state` in place and returns what the agent sees (JSON); `ToolError` refuses."""
-
-    def __call__(self, episode: Episode, **arguments: Any) -> Any: ...
+ToolFunction = Callable[Concatenate["Episode", ...], Any]
+"""`run(episode, **arguments)` changes `episode.state` in place and returns what the agent sees (JSON)."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rlkit.envs.environment import State
-from rlkit.envs.grading import Grade, Rubric
+from rlkit.envs.grading import Ending, Grade, Rubric
 from rlkit.envs.task import Task
 from rlkit.logs.trace import Trace
 
@@ -62,7 +62,7 @@ def mine(
         except NotATask as reason:
             mining.dropped[str(reason)] += 1
             continue
-        status = "truncated" if trace.final_reply is None else "completed"
+        status: Ending = "truncated" if trace.final_reply is None else "completed"
         grade = rubric.grade(task, trace, final_state(trace, task), status=status)
         mining.sessions.append(Mined(task, trace, grade))
     return mining

@@ -55,7 +55,8 @@ CODES: dict[str, tuple[Severity, str]] = {
     "span_unreadable": ("error", "The span is not an object, or its attributes are no list; left out."),
     "span_attribute_unreadable": ("warning", "An attribute is not what its name promises; left in the raw span."),
     "spans_without_messages": (
-        "warning", "A conversation's spans hold no messages (capturing content is off by default in OpenTelemetry)."
+        "warning",
+        "A conversation's spans hold no messages (capturing content is off by default in OpenTelemetry).",
     ),
     "span_trace_missing": ("warning", "The span belongs to no trace; grouped with its record."),
     "span_repeated": ("info", "The span was exported twice; read once."),
@@ -151,8 +152,10 @@ class ReadReport:
         return True
 
     def __str__(self) -> str:
-        counts = [(name, str(getattr(self, name))) for name in
-                  ("files", "records", "skipped", "traces", "messages", "quarantined")]
+        counts = [
+            (name, str(getattr(self, name)))
+            for name in ("files", "records", "skipped", "traces", "messages", "quarantined")
+        ]
         width = max(len(value) for _, value in counts)
         lines = [f"{name:<12} {value:>{width}}" for name, value in counts]
         if not self.diagnostics:

@@ -26,8 +26,8 @@ PAD, END, CALL = "<pad>", "<end>", "<call>"
 ROLES = {"user": "<user>", "assistant": "<assistant>", "tool": "<tool>"}
 SPECIAL_TOKENS = [PAD, "<unk>", END, CALL, *ROLES.values()]
 
-_STRING_START = re.compile(r'(?<=[{\[:,])"(?=[A-Za-z])')  # inside JSON text a quote there always opens a string
-_SPACED_START = re.compile(r'(?<=[{\[:,])" (?=[A-Za-z])')
+_STRING_START = re.compile(r'(?<=[{\[:,])"(?= *[A-Za-z])')  # inside JSON text a quote there always opens a string
+_SPACED_START = re.compile(r'(?<=[{\[:,])" (?= *[A-Za-z])')  # takes one space away, so " x" comes back as " x"
 
 
 class ChatFormat:
@@ -43,7 +43,6 @@ class ChatFormat:
         self.pad_id: int = ids[PAD]
         self._call_id: int = ids[CALL]
         self._role_ids = {role: ids[token] for role, token in ROLES.items()}
-        self._special_ids = set(ids.values())
 
     def prompt(self, messages: Iterable[Message]) -> list[int]:
         """Token ids of a conversation up to the model's turn: every message, then `<assistant>`."""
@@ -80,7 +79,7 @@ class ChatFormat:
                 parts[-1].append(id)
         texts = [self._tokenizer.decode(part, skip_special_tokens=False) for part in parts]
         calls = [parse_call(text, f"call_{turn}_{number}") for number, text in enumerate(texts[1:])]
-        return Message(role="assistant", content=texts[0].strip() or None, tool_calls=calls)
+        return Message(role="assistant", content=_plain_text(texts[0].strip()) or None, tool_calls=calls)
 
     def text(self, token_ids: Sequence[int]) -> list[str]:
         """Each token as a string, for looking at."""
@@ -113,6 +112,11 @@ def render_text(text: str) -> str:
     return _STRING_START.sub('" ', text) if text[:1] in ("{", "[") else text
 
 
+def _plain_text(text: str) -> str:
+    """The inverse of `render_text` but for spaces at either end."""
+    return _SPACED_START.sub('"', text) if text[:1] in ("{", "[") else text
+
+
 def render_call(call: ToolCall) -> str:
     """`name{"argument":"value"}`, compact; raw text where the arguments are not an object."""
     arguments: Any = call.raw_arguments or ""
@@ -127,7 +131,8 @@ def parse_call(text: str, call_id: str) -> ToolCall:
     raw = _SPACED_START.sub('"', brace + rest)
     try:
         arguments = json.loads(raw) if raw else None
-    except ValueError:
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # refuses NaN and half a surrogate pair
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         return ToolCall(id=call_id, name=name.strip(), arguments=None, raw_arguments=raw)

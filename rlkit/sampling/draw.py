@@ -53,12 +53,12 @@ def draw(
     top-p, and renormalised; the id is where q's running sum, in vocabulary order, passes `u`. Temperature 0 is argmax
     with log q = 0. Raises `FloatingPointError` where a row has a NaN, a +inf or nothing but -inf.
     """
-    top, ids = logits.max(-1)
+    top = logits.amax(-1)
     if not bool(top.isfinite().all()):
         raise FloatingPointError("logits are NaN or infinite")
     greedy = temperature == 0
     if greedy.all():
-        return ids, torch.zeros_like(top)
+        return logits.argmax(-1), torch.zeros_like(top)
     scale = torch.from_numpy(np.where(greedy, 1.0, temperature).astype(np.float32)).to(logits.device)
     scaled = logits.sub(top[:, None]).div_(scale[:, None])
     weights = scaled.exp()
@@ -77,4 +77,4 @@ def draw(
     if not greedy.any():
         return drawn[:, 0], logprobs
     is_greedy = torch.from_numpy(greedy).to(logits.device)
-    return torch.where(is_greedy, ids, drawn[:, 0]), logprobs.masked_fill(is_greedy, 0.0)
+    return torch.where(is_greedy, logits.argmax(-1), drawn[:, 0]), logprobs.masked_fill(is_greedy, 0.0)

@@ -13,7 +13,7 @@ import numpy as np
 from rlkit.envs.environment import Environment, InfrastructureError, State
 from rlkit.envs.grading import Ending, Grade, Rubric
 from rlkit.envs.task import Task
-from rlkit.logs.trace import Message, Outcome, Trace
+from rlkit.logs.trace import Diagnostic, Message, Outcome, Trace
 from rlkit.sampling.sampler import Completion, ContextOverflow, Sampler, SamplingParams
 
 
@@ -86,8 +86,8 @@ async def run_episode(
     """Play one task to the end and grade it.
 
     The episode is truncated where a turn runs out of tokens, the context is full or `harness.max_turns` are over; an
-    `InfrastructureError` from a tool ends it as `infra_error`, with what was sampled kept. `seed` fixes the
-    environment's randomness and every draw.
+    `InfrastructureError` from a tool ends it as `infra_error`, with what was sampled kept and the error named in the
+    trace's diagnostics. `seed` fixes the environment's randomness and every draw.
     """
     started = time.perf_counter()
     chat = harness.chat
@@ -95,6 +95,7 @@ async def run_episode(
     messages = list(task.messages)
     tokens = _Tokens(chat.prompt(messages))
     status: Ending = "truncated"
+    diagnostics = []
     async with sampler.session() as session:
         for turn in range(harness.max_turns):
             try:
@@ -111,8 +112,10 @@ async def run_episode(
                 break
             try:
                 results = [(call, episode.step(call)) for call in message.tool_calls]
-            except InfrastructureError:
+            except InfrastructureError as error:
                 status = "infra_error"
+                where = f"messages[{len(messages) - 1}]"
+                diagnostics = [Diagnostic(code=status, severity="error", path=where, detail=str(error))]
                 break
             answers = [
                 Message(role="tool", content=seen.content, tool_call_id=call.id, name=call.name)
@@ -120,7 +123,9 @@ async def run_episode(
             ]
             messages += answers
             tokens.heard(chat.extension(answers))
-    trace = Trace(id=f"{task.id}/{seed}", messages=messages, tools=harness.environment.schemas)
+    trace = Trace(
+        id=f"{task.id}/{seed}", messages=messages, tools=harness.environment.schemas, diagnostics=diagnostics
+    )
     grade = harness.rubric.grade(task, trace, episode.state, status=status)
     trace.outcome = Outcome(status=grade.status, score=grade.score, source=f"rubric:{grade.rubric}")
     return Rollout(

@@ -299,7 +299,7 @@ class TorchSampler:
             rows: np.ndarray | int = slots[:decoding]
             one, at = counts[:decoding], starts[:decoding]
             high = int(slots[decoding - 1]) + 1
-            if high <= 2 * decoding:  # idle rows cost less than copies of the busy ones' KV
+            if high <= 3 * decoding:  # to attend over an idle row costs a third of copying a busy one's KV and attending
                 one, at = np.zeros((2, high), np.int64)
                 one[rows], at[rows], rows = 1, starts[:decoding], high
             parts.append(kv_cache.segment(rows, 0, one, at, self._like))

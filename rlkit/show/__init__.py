@@ -1,0 +1,45 @@
+"""What a person sees: figures, transcripts and small widgets for notebooks and reports.
+
+Names are imported when they are first used (PEP 562), so that the command line does not wait for matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_EXPORTS = {
+    "check_table": "plots",
+    "funnel": "plots",
+    "live_training_curves": "curves",
+    "style": "plots",
+    "success_bars": "plots",
+    "success_table": "plots",
+    "training_curves": "curves",
+    "show_tokens": "rollout_view",
+    "show_trace": "rollout_view",
+    "side_by_side": "rollout_view",
+    "transcript": "rollout_view",
+    "rollout_browser": "widgets",
+}
+
+__all__ = [*_EXPORTS]
+
+# ruff: noqa: F401
+if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
+    from rlkit.show.curves import live_training_curves, training_curves
+    from rlkit.show.plots import check_table, funnel, style, success_bars, success_table
+    from rlkit.show.rollout_view import show_tokens, show_trace, side_by_side, transcript
+    from rlkit.show.widgets import rollout_browser
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'rlkit.show' has no attribute {name!r}")
+    value = getattr(import_module(f"rlkit.show.{_EXPORTS[name]}"), name)
+    globals()[name] = value  # found at once from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

@@ -10,7 +10,9 @@ import numpy as np
 Baseline = Literal["mean", "mean_std"]
 
 
-def group_advantages(rewards: Sequence[float | None], baseline: Baseline = "mean", tolerance: float = 1e-6) -> np.ndarray:
+def group_advantages(
+    rewards: Sequence[float | None], baseline: Baseline = "mean", tolerance: float = 1e-6
+) -> np.ndarray:
     """float64 [rollouts]: how much better each rollout of one task did than its group.
 
     `mean` subtracts the group's mean (Dr. GRPO, arXiv 2503.20783); `mean_std` also divides by the sample standard

@@ -58,7 +58,7 @@ def train_sft(
         batch = collate([sessions[i][0] for i in rows], [sessions[i][1] for i in rows], [1.0] * len(rows))
         loss = -policy_logprobs(model, batch).mean()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_norm)
         optimizer.step()
         schedule.step()

@@ -71,8 +71,8 @@ class GRPOTrainer:
         as they are, momentum or not. Raises `ValueError` for rollouts sampled at temperature 0.
         """
         started = time.perf_counter()
-        self.version += 1
         rollouts, advantages, denominator = self._learn_from(groups)
+        self.version += 1
         metrics = {"optim/action_tokens": float(denominator), "optim/trained_rollouts": float(len(rollouts))}
         if not rollouts:
             return metrics | {"optim/loss": 0.0, "optim/grad_norm": 0.0, "time/train_s": time.perf_counter() - started}
@@ -81,7 +81,7 @@ class GRPOTrainer:
         lengths = [len(rollout.token_ids) for rollout in rollouts]
         for rows in micro_batches(lengths, self.config.micro_batch_tokens):
             outputs.append(self._loss([rollouts[i] for i in rows], advantages[rows], denominator))
-            outputs[-1].loss.backward()  # type: ignore[no-untyped-call]
+            outputs[-1].loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm, error_if_nonfinite=True)
         self.optimizer.step()
         metrics |= {"optim/grad_norm": norm.item(), "optim/learning_rate": self.config.learning_rate}
@@ -99,7 +99,7 @@ class GRPOTrainer:
                 group.rollouts, rewards, group_advantages(rewards, self.config.baseline), strict=True
             ):
                 if rollout.temperature == 0:
-                    raise ValueError(f"rollout of {rollout.task_id}: greedy samples (temperature 0) have no policy gradient")
+                    raise ValueError(f"rollout of {rollout.task_id}: greedy (temperature 0), so it has no policy gradient")
                 action_tokens += rollout.action_tokens if reward is not None else 0
                 if advantage != 0:
                     chosen.append(rollout)
@@ -131,7 +131,7 @@ class GRPOTrainer:
         try:
             save_model(self.model, tokenizer, partial)
             _save_optimizer(self.optimizer, partial / "optimizer.safetensors")
-            state = {"version": self.version, "config": self.config.model_dump()}
+            state = {"version": self.version, "config": self.config.model_dump(include=set(GRPOConfig.model_fields))}
             atomic_write(partial / "trainer.json", json.dumps(state, indent=1))
             partial.rename(folder)
         except BaseException:

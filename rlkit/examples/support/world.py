@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import cache
 from typing import Any, Literal
 
 from rlkit.envs.task import Task
@@ -98,13 +99,13 @@ TIMEOUT_RATE = 0.35
 """Share of gateway calls (refund, voucher) that time out."""
 
 _HELDOUT_PHRASES = 2
-_HELDOUT_USERS = 5  # every fifth user and every fifth order id
+_HELDOUT_SHARE = 0.2  # of users and of order ids
 
 
 def sample_task(rng: random.Random, pool: Pool = "train", order_id: str | None = None) -> Task:
     """One customer with one complaint. `order_id` fixes the id (it must belong to `pool`)."""
     complaint = rng.choice(COMPLAINTS)
-    user, order_id = _member(rng, pool, 3000), order_id or f"{_member(rng, pool, 9000) + 1000:04d}"
+    user, order_id = rng.choice(user_ids(pool)), order_id or rng.choice(order_ids(pool))
     order, item = _sample_order(rng, complaint, order_id)
     phrases = PHRASES[complaint]
     number = rng.randrange(len(phrases) - _HELDOUT_PHRASES)
@@ -117,7 +118,7 @@ def sample_task(rng: random.Random, pool: Pool = "train", order_id: str | None =
         order=order,
         complaint=complaint,
         item=item,
-        user=f"u{user:04d}",
+        user=user,
     )
 
 
@@ -159,14 +160,20 @@ def phrase_of(text: str) -> str:
     return re.sub(r"[0-9]{4}", "{id}", text)
 
 
+@cache
 def order_ids(pool: Pool) -> list[str]:
-    """Every order id of a pool."""
-    return [f"{number + 1000:04d}" for number in range(9000) if (number % _HELDOUT_USERS == 0) == (pool == "heldout")]
+    """Every order id of a pool, in ascending order; which pool an id belongs to is a coin, not a pattern."""
+    return [f"{number:04d}" for number in range(1000, 10000) if _in_pool(f"order:{number}", pool)]
 
 
-def _member(rng: random.Random, pool: Pool, size: int) -> int:
-    block = rng.randrange(size // _HELDOUT_USERS) * _HELDOUT_USERS
-    return block if pool == "heldout" else block + rng.randrange(1, _HELDOUT_USERS)
+@cache
+def user_ids(pool: Pool) -> list[str]:
+    """Every user of a pool."""
+    return [f"u{number:04d}" for number in range(3000) if _in_pool(f"user:{number}", pool)]
+
+
+def _in_pool(key: str, pool: Pool) -> bool:
+    return (random.Random(key).random() < _HELDOUT_SHARE) == (pool == "heldout")
 
 
 def _sample_order(rng: random.Random, complaint: str, order_id: str) -> tuple[dict[str, Any], str]:

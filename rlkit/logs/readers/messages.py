@@ -32,7 +32,9 @@ def parse_messages(raw: list[Any], notes: Notes, path: str = "messages") -> list
             content = _text(content, notes, f"{where}.content")
         if content is None and "refusal" in item:
             content = _refusal(item["refusal"], notes, where)
-        calls = _tool_calls(item, index, pairing, notes, where) if "tool_calls" in item or "function_call" in item else []
+        calls: list[ToolCall] = []
+        if "tool_calls" in item or "function_call" in item:
+            calls = _tool_calls(item, index, pairing, notes, where)
         if calls and role != "assistant":
             notes.add("tool_calls_wrong_role", where)
         if content is None and not calls:
@@ -129,20 +131,19 @@ def _tool_calls(item: dict[str, Any], index: int, pairing: _Pairing, notes: Note
             continue
         function = call.get("function")
         function = function if isinstance(function, dict) else call  # some loggers leave the wrapper out
-        calls.append(_tool_call(function, call.get("id"), f"call_{index}_{k}", pairing, notes, spot))
+        made_up = f"call_{index}_{k}"
+        calls.append(_tool_call(function, pairing.call(call.get("id"), made_up, function, f"{spot}.id"), notes, spot))
     legacy = item.get("function_call")
     if isinstance(legacy, dict):
         spot = f"{where}.function_call"
         notes.add("function_call_legacy", spot)
-        calls.append(_tool_call(legacy, None, f"call_{index}_{len(calls)}", pairing, notes, spot, has_ids=False))
+        calls.append(_tool_call(legacy, pairing.call(None, f"call_{index}_{len(calls)}", legacy, None), notes, spot))
     elif legacy is not None:
         notes.add("tool_calls_wrong_type", f"{where}.function_call")
     return calls
 
 
-def _tool_call(
-    function: dict[str, Any], logged_id: Any, made_up: str, pairing: _Pairing, notes: Notes, spot: str, has_ids: bool = True
-) -> ToolCall:
+def _tool_call(function: dict[str, Any], call_id: str, notes: Notes, spot: str) -> ToolCall:
     name = function.get("name")
     if not isinstance(name, str) or not name:
         notes.add("tool_name_missing", spot)
@@ -150,8 +151,7 @@ def _tool_call(
     arguments, raw, code = parse_arguments(function.get("arguments"))
     if code is not None:
         notes.add(code, f"{spot}.arguments")
-    return ToolCall(id=pairing.call(logged_id, made_up, name, spot, has_ids), name=name, arguments=arguments,
-                    raw_arguments=raw)
+    return ToolCall(id=call_id, name=name, arguments=arguments, raw_arguments=raw)
 
 
 class _Pairing:
@@ -159,7 +159,7 @@ class _Pairing:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self.open: list[tuple[str, str, str]] = []
+        self.open: list[tuple[str, str, Any]] = []
         """Calls not answered yet, oldest first: (id as logged, id given, tool's name)."""
         self.given: dict[str, str] = {}
         """The id last given for an id as logged."""
@@ -167,20 +167,20 @@ class _Pairing:
         self.orphans: dict[str, str] = {}
         """Results without a call so far: id → where."""
 
-    def call(self, logged: Any, made_up: str, name: str, where: str, has_ids: bool) -> str:
-        """The id for a call that the log calls `logged`."""
+    def call(self, logged: Any, made_up: str, function: dict[str, Any], where: str | None) -> str:
+        """The id for a call that the log calls `logged`; `where` is None in a format whose calls have no ids."""
         known = isinstance(logged, str) and bool(logged)
-        if not known and has_ids:
-            self.notes.add("tool_call_id_missing", f"{where}.id")
+        if not known and where is not None:
+            self.notes.add("tool_call_id_missing", where)
         base = given = logged if known else made_up
         copy = 2
         while given in self.taken:
             given, copy = f"{base}#{copy}", copy + 1
         if known and given != logged:
-            self.notes.add("tool_call_id_duplicate", f"{where}.id", f"{logged!r} was used before; this one is {given!r}.")
+            self.notes.add("tool_call_id_duplicate", where or "", f"{logged!r} was used before; this is {given!r}.")
         self.taken.add(given)
         self.given[base] = given
-        self.open.append((base, given, name))
+        self.open.append((base, given, function.get("name")))
         return given
 
     def answer(self, logged: Any, name: str | None, index: int, where: str, has_ids: bool) -> str:
@@ -188,12 +188,12 @@ class _Pairing:
         if not isinstance(logged, str) or not logged:
             if has_ids:
                 self.notes.add("tool_result_id_missing", f"{where}.tool_call_id")
-            matching = [call for call in self.open if name is not None and call[2] == name] or self.open
-            if not matching:
+            if not self.open:
                 self.notes.add("tool_result_orphan", where)
                 return f"result_{index}"
-            self.open.remove(matching[0])
-            return matching[0][1]
+            answered = next((call for call in self.open if name is not None and call[2] == name), self.open[0])
+            self.open.remove(answered)
+            return answered[1]
         for call in self.open:
             if call[0] == logged:
                 self.open.remove(call)

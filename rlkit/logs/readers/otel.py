@@ -26,7 +26,7 @@ from rlkit.logs.readers.otel_messages import (
 from rlkit.logs.readers.otlp import Span, conversation_id, raw_spans, read_spans, text_or_none
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
-from rlkit.logs.report import Notes, ReadReport, diagnostic
+from rlkit.logs.report import CODES, Notes, ReadReport, diagnostic
 from rlkit.logs.trace import Outcome, Trace
 
 _AGENT = frozenset({"invoke_agent", "invoke_workflow", "create_agent"})
@@ -61,7 +61,7 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
             group.records.append(pending)
             if last[key] == index:
                 yield from _close(key, groups.pop(key), report)
-    for key, group in groups.items():  # only where a record could be read the first time and not the second
+    for key, group in groups.items():  # whose last record held only unreadable spans
         yield from _close(key, group, report)
 
 
@@ -136,7 +136,8 @@ def _close(key: str, group: _Group, report: ReadReport) -> Iterator[Trace]:
         pending.used = pending.used or bool(traces)
         if not pending.open and not pending.used:
             item = pending.record
-            report.skip(diagnostic("no_messages", item.root, item.line), item.file)
+            why = CODES["spans_without_messages"][1]
+            report.skip(diagnostic("no_messages", item.root, item.line, why), item.file)
     yield from traces
 
 
@@ -154,8 +155,12 @@ def build_traces(key: str, spans: list[Span]) -> list[Trace]:
     root = next((span for span in spans if not span.parent_id), spans[0])
     tools = [span for span in spans if span.operation == "execute_tool"]
     fill_in_results(grown, tools, notes)
-    shared = {"metadata": _metadata(spans, root, notes), "source": root.record.place, "raw": [s.raw for s in spans]}
-    shared["tools"] = _tools(spans, notes)
+    shared: dict[str, Any] = {
+        "tools": _tools(spans, notes),
+        "metadata": _metadata(spans, root, notes),
+        "source": root.record.place,
+        "raw": [span.raw for span in spans],
+    }
     outcome, parent = _outcome(spans, notes), text_or_none(root.attributes.get("rlkit.parent_id"))
     messages = parse_messages(grown[0].all_messages, notes)
     traces = [Trace(id=key, messages=messages, outcome=outcome, parent_id=parent, diagnostics=notes, **shared)]
@@ -191,8 +196,12 @@ def _tools(spans: list[Span], notes: Notes) -> list[dict[str, Any]]:
 
 def _outcome(spans: list[Span], notes: Notes) -> Outcome:
     """The last `gen_ai.evaluation.*`, on an event or on a span."""
-    found = [(span, attributes) for span in spans for attributes in (span.attributes, *(a for _, a in span.events))
-             if any(key.startswith("gen_ai.evaluation.") for key in attributes)]
+    found = [
+        (span, attributes)
+        for span in spans
+        for attributes in (span.attributes, *(a for _, a in span.events))
+        if any(key.startswith("gen_ai.evaluation.") for key in attributes)
+    ]
     if not found:
         return Outcome()
     if len(found) > 1:

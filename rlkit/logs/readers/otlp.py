@@ -53,8 +53,11 @@ def read_spans(record: Record, notes: Notes) -> list[Span]:
         if not isinstance(raw, dict) or not isinstance(raw.get("attributes", []), list):
             notes.add("span_unreadable", f"spans[{number}]")
             continue
-        events = [(str(event.get("name")), decode_attributes(event.get("attributes")))
-                  for event in _list(raw, "events") if isinstance(event, dict)]
+        events = [
+            (str(event.get("name")), decode_attributes(event.get("attributes")))
+            for event in _list(raw, "events")
+            if isinstance(event, dict)
+        ]
         owner = resource.get("attributes") if isinstance(resource, dict) else None
         spans.append(Span(
             trace_id=text_or_none(raw.get("traceId")),
@@ -83,8 +86,11 @@ def decode_attributes(logged: Any) -> Attributes:
     """`[{"key", "value"}]` as a dict; items of another shape are left out."""
     if not isinstance(logged, list):
         return {}
-    return {item["key"]: decode_value(item.get("value"))
-            for item in logged if isinstance(item, dict) and isinstance(item.get("key"), str)}
+    return {
+        item["key"]: decode_value(item.get("value"))
+        for item in logged
+        if isinstance(item, dict) and isinstance(item.get("key"), str)
+    }
 
 
 def decode_value(value: Any) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import zstandard
 
@@ -62,7 +61,7 @@ class Source:
             try:
                 with _open(path) as stream:
                     yield from _records(stream, str(path), report)
-            except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            except (EOFError, zlib.error, zstandard.ZstdError) as error:
                 report.note(diagnostic("file_cut", detail=f"The compressed file is damaged: {error}"), str(path))
             except OSError as error:
                 report.note(diagnostic("file_unreadable", detail=error.strerror or str(error)), str(path))
@@ -97,12 +96,43 @@ def _open(path: Path) -> Iterator[io.BufferedReader]:
     with open(path, "rb") as file:
         magic = file.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
-            yield io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=file)), 1 << 18)
+            yield io.BufferedReader(_Decompressed(file, lambda: zlib.decompressobj(wbits=31)), 1 << 18)
         elif magic == b"\x28\xb5\x2f\xfd":
-            reader: BinaryIO = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-            yield io.BufferedReader(cast(io.RawIOBase, reader), 1 << 18)
+            yield io.BufferedReader(_Decompressed(file, zstandard.ZstdDecompressor().decompressobj), 1 << 18)
         else:
             yield file
+
+
+class _Decompressed(io.RawIOBase):
+    """A compressed file's content, to the last byte that can be had: then EOFError where the file was cut.
+
+    (gzip's own reader drops up to a buffer of good data before it raises; zstandard's ends silently.)
+    """
+
+    def __init__(self, file: BinaryIO, make: Callable[[], Any]) -> None:
+        self.file, self.make = file, make
+        self.member: Any = None  # a file may hold several, one after the other
+        self.rest = self.ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.ready:
+            data = self.rest or self.file.read(1 << 16)
+            self.rest = b""
+            if self.member is None or self.member.eof:
+                data = data.lstrip(b"\0")  # padding between members
+                if not data:
+                    return 0
+                self.member = self.make()
+            if not data:
+                raise EOFError("it ends early")
+            self.ready = self.member.decompress(data)
+            self.rest = self.member.unused_data if self.member.eof else b""
+        count = min(len(buffer), len(self.ready))
+        buffer[:count], self.ready = self.ready[:count], self.ready[count:]
+        return count
 
 
 def _records(stream: io.BufferedReader, file: str, report: ReadReport) -> Iterator[Record]:

@@ -1,0 +1,340 @@
+"""`rlkit …`, one verb a station: ingest, train, eval, report, doctor.
+
+What can go wrong with files, configs and checkpoints is one line on stderr and exit status 1 (2 for a wrong command
+line, 130 after Ctrl-C). A programming error keeps its traceback, as does everything under `--debug`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from rlkit.envs.mining import Mining
+    from rlkit.logs.report import ReadReport
+    from rlkit.loop import Run
+    from rlkit.workbench import RunConfig
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Format = Annotated[str, typer.Option(help="Format of the logs: auto, openai or otel.")]
+SUPPORT = "rlkit.examples.support"
+HEADLINES = [f"rollout/{name}" for name in ("reward", "success", "zero_variance_groups", "entropy", "turns", "truncated")]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `rlkit`; always ends in `SystemExit`, or in the traceback of a programming error."""
+    sys.path.append(os.getcwd())  # where a user's own environment module lies
+    try:
+        app(arguments, prog_name="rlkit")
+    except _expected() as error:  # evaluated once something was raised, so that --help imports none of it
+        if os.environ.get("RLKIT_DEBUG"):
+            raise
+        _complain(_sentence(error))
+        sys.exit(1)
+
+
+@app.callback()
+def _everything(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False) -> None:
+    """From production logs to a better agent.
+
+    RLKIT_DEBUG=1 in the environment does what --debug does.
+    """
+    if debug:
+        os.environ["RLKIT_DEBUG"] = "1"
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A part of the name of one of the course's notebooks, or a path.")],
+    parameters: Annotated[Path | None, typer.Option("-p", "--parameters", help="YAML mapping of parameters.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder; default reports/NAME.")] = None,
+) -> None:
+    """Run a notebook and keep it as a report.
+
+    Leaves the executed notebook, a page of HTML and metrics.json. The notebook runs in that folder.
+
+    Example: rlkit report quickstart -p my.yaml -o reports/mine
+    """
+    from rlkit.show.report import find_notebook, make_report, read_parameters
+
+    notebook = find_notebook(name)
+    given = read_parameters(parameters) if parameters else {}
+    folder = output or Path("reports") / notebook.stem
+    with _kept(lambda: f"what ran is in {folder}"):
+        done = make_report(notebook, given, folder)
+    typer.echo(f"report    {done.html}\nnotebook  {done.notebook}")
+    if done.metrics is None:
+        _complain(f"{notebook.name} wrote no metrics.json")
+    else:
+        typer.echo(f"metrics   {folder / 'metrics.json'}\n{_headlines(done.metrics)}")
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs; gzip and zstd too.")],
+    format: Format = "auto",
+    out: Annotated[Path, typer.Option(help="Where the traces go, as OpenAI chat JSONL.")] = Path("traces.jsonl"),
+) -> None:
+    """Read logs and say what was odd in them.
+
+    Writes the traces in one format, whatever they came in.
+
+    Example: rlkit ingest logs/*.jsonl.gz --out traces.jsonl
+    """
+    from tqdm import tqdm
+
+    from rlkit.logs.readers import LogFormatError, read_traces
+    from rlkit.logs.readers.source import find_files
+    from rlkit.logs.report import ReadReport
+    from rlkit.logs.writers import to_openai, write_jsonl
+
+    if out.resolve() in [file.resolve() for file in find_files(paths)]:
+        raise LogFormatError(f"{out}: is one of the logs to read; choose another file with --out")
+    report = ReadReport()
+    traces = tqdm(read_traces(paths, format, report), "reading", unit="trace")
+    write_jsonl((to_openai(trace) for trace in traces), out)
+    typer.echo(f"{report}\n\n{report.traces} traces written to {out}")
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML of a run; data/configs/support.yaml is one.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder; default runs/CONFIG.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps, instead of the config's.")] = None,
+) -> None:
+    """Improve a model with GRPO on production logs.
+
+    Failed sessions are what there is to learn, passed ones keep what works. An interrupted run goes on where its last
+    checkpoint stands. Paths in CONFIG are taken from the current directory.
+
+    Example: rlkit train data/configs/support.yaml -o runs/first --steps 40
+    """
+    from rlkit import loop
+    from rlkit.models import load_model
+    from rlkit.workbench import RunConfig, Workbench
+
+    settings = RunConfig.from_yaml(config, **({} if steps is None else {"steps": steps}))
+    workbench = Workbench.load(settings.environment)
+    model, tokenizer = load_model(settings.model)
+    harness = workbench.harness(tokenizer)
+    mining, read = workbench.mine(settings.logs)
+    typer.echo(_mining_summary(mining, read))
+    folder = output or Path(settings.output or Path("runs") / config.stem)
+    _announce(folder, settings)
+    with _kept(lambda: _checkpoint_kept(folder)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # run.stopped is printed below
+        run = loop.train(model, tokenizer, harness, mining.tasks, settings, folder)
+    typer.echo(_run_summary(run))
+    typer.echo(f"checkpoint  {_checkpoints(folder)[-1]}\nmetrics     {folder / 'metrics.jsonl'}")
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A checkpoint folder.")],
+    logs: Annotated[str, typer.Option(help="Logs to take the tasks from; those it was not trained on, for a fair answer.")],
+    environment: Annotated[str, typer.Option(help="Import path of the environment module.")] = SUPPORT,
+    format: Format = "auto",
+    temperature: Annotated[float, typer.Option(min=0, help="Of the sampled policy; greedy is shown beside it.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, help="Episodes a task.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many sessions, drawn with a fixed seed.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens a turn.")] = 48,
+    capacity: Annotated[int, typer.Option(min=2, help="Tokens a conversation.")] = 256,
+    out: Annotated[Path | None, typer.Option(help="CSV with a row an episode.")] = None,
+) -> None:
+    """How often a model succeeds where production did or did not.
+
+    Example: rlkit eval runs/support/checkpoints/step-000120 --logs june.jsonl
+    """
+    from rlkit.evaluate import evaluate_policy, evaluate_traces
+    from rlkit.models import load_model
+    from rlkit.sampling.sampler import SamplingParams
+    from rlkit.sampling.torch_sampler import TorchSampler
+    from rlkit.workbench import Workbench
+
+    workbench = Workbench.load(environment)
+    policy, tokenizer = load_model(model)
+    harness = workbench.harness(tokenizer)
+    mining, read = workbench.mine(logs, format)
+    typer.echo(_mining_summary(mining, read))
+    if limit is not None and limit < len(mining.sessions):
+        mining.sessions = random.Random(0).sample(mining.sessions, limit)
+        typer.echo(f"drawn       {limit} of the tasks")
+    sampler = TorchSampler(policy, capacity=capacity)
+    results = {"production": evaluate_traces(mining)}
+    for heat in dict.fromkeys((temperature, 0.0)):
+        label = f"T={heat:g}" if heat else "greedy"
+        params = SamplingParams(temperature=heat, max_tokens=max_tokens, stop_token_ids=(harness.chat.end_id,))
+        results[label], _ = evaluate_policy(sampler, harness, mining.tasks, params, trials, progress=label)
+    _print_results(results)
+    if out is not None:
+        _write_csv(results, out)
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine can do, and what is missing.
+
+    Example: rlkit doctor
+    """
+    from rich.console import Console
+
+    from rlkit.doctor import as_table, as_text, diagnose
+
+    findings = diagnose()
+    console = Console()
+    console.print(as_table(findings) if console.is_terminal else as_text(findings), markup=False, soft_wrap=True)
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(1)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """What is nobody's programming error, and reads well as one line."""
+    from rlkit.config import ConfigError
+    from rlkit.envs.mining import NotATask
+    from rlkit.logs.readers import LogFormatError
+    from rlkit.models import CheckpointError
+    from rlkit.show.report import ReportError
+
+    return ConfigError, NotATask, LogFormatError, CheckpointError, ReportError, OSError
+
+
+def _sentence(error: Exception) -> str:
+    """An error's message; an `OSError` without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        typer.echo(f"rlkit: {line}", err=True)
+
+
+@contextmanager
+def _kept(describe: Callable[[], str]) -> Iterator[None]:
+    """Says what is left after Ctrl-C, or where the disk failed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(err=True)  # off the progress bar's line
+        _complain(f"interrupted; {describe()}")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        typer.echo(err=True)
+        raise OSError(f"{_sentence(error)}; {describe()}") from error
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def _headlines(metrics: Mapping[str, Any]) -> str:
+    import json
+
+    def short(value: Any) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+    shown = {key: text for key, value in metrics.items() if len(text := short(value)) < 60}
+    width = max(map(len, shown), default=0)
+    return "\n".join(f"  {key:<{width}}  {text}" for key, text in shown.items())
+
+
+def _mining_summary(mining: Mining, read: ReadReport) -> str:
+    from rlkit.evaluate import evaluate_traces, success
+    from rlkit.workbench import dropped
+
+    lost = f"; {read.skipped} records unreadable, `rlkit ingest` says why" if read.skipped else ""
+    gone = f"; dropped: {dropped(mining)}" if mining.dropped else ""
+    return (
+        f"logs        {read.traces} sessions{lost}\n"
+        f"tasks       {len(mining.tasks)} rebuilt{gone}\n"
+        f"production  succeeded in {success(evaluate_traces(mining))}"
+    )
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").glob("step-*"))
+
+
+def _announce(folder: Path, settings: RunConfig) -> None:
+    saved = _checkpoints(folder)
+    if saved:
+        typer.echo(f"resuming    {saved[-1]} of {settings.steps} steps")
+    else:
+        typer.echo(f"training    {settings.steps} steps, in {folder}")
+
+
+def _checkpoint_kept(folder: Path) -> str:
+    saved = _checkpoints(folder)
+    return f"{saved[-1]} is intact, run the same command to go on" if saved else "there is no checkpoint yet"
+
+
+def _run_summary(run: Run) -> str:
+    """The first and the last step side by side; rates of one step are noisy, `rlkit eval` is not."""
+    if not run.metrics:
+        return "no metrics: metrics.jsonl is gone"
+    first, last = run.metrics[0], run.metrics[-1]
+    rows = [("", *(f"step {metrics['step'] + 1:.0f}" for metrics in (first, last)))]
+    rows += [(key, f"{first[key]:.3f}", f"{last[key]:.3f}") for key in HEADLINES]
+    lines = [f"{key:<28}  {before:>10}  {after:>10}" for key, before, after in rows]
+    return "\n".join([*lines, *([f"stopped early: {run.stopped}"] if run.stopped else [])])
+
+
+def _print_results(results: Mapping[str, pd.DataFrame]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from rlkit.evaluate import success
+
+    table = Table("", "success", "episodes", "not graded")
+    for label, result in results.items():
+        ungraded = int(result["score"].isna().sum())
+        table.add_row(label, str(success(result)), str(len(result)), str(ungraded))
+    console = Console()
+    console.print(table)
+    cells = _cell_table(results)
+    if cells is not None:
+        console.print(cells)
+
+
+def _cell_table(results: Mapping[str, pd.DataFrame]) -> Table | None:
+    """Success for every combination of the tasks' tags; None where they have none."""
+    from rich.table import Table
+
+    from rlkit.evaluate import success_by
+
+    production = results["production"]
+    tags = list(production.columns[5:])
+    if not tags:
+        return None
+    table = Table(*tags, "sessions", *results, title="success per cell", title_justify="left")
+    rates = {label: success_by(result, tags)["success"] for label, result in results.items()}
+    for cell, rows in production.groupby(tags, dropna=False):
+        key = cell if len(tags) > 1 else cell[0]
+        shown = [f"{rate[key]:.2f}" if key in rate.index else "-" for rate in rates.values()]
+        table.add_row(*map(str, cell), str(len(rows)), *shown)
+    return table
+
+
+def _write_csv(results: Mapping[str, pd.DataFrame], path: Path) -> None:
+    import pandas as pd
+
+    from rlkit.files import atomic_write
+
+    together = pd.concat(results, names=["policy"]).reset_index(level="policy")
+    atomic_write(path, together.to_csv(index=False))
+    typer.echo(f"{len(together)} episodes written to {path}")

@@ -1,0 +1,109 @@
+"""An environment module put to work: what `rlkit train` and `rlkit eval` do with one, and the config of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field, field_validator
+from tqdm.auto import tqdm
+
+from rlkit.config import ConfigError
+from rlkit.envs import mining
+from rlkit.envs.environment import Environment, State
+from rlkit.envs.grading import Rubric
+from rlkit.envs.mining import Mining, NotATask
+from rlkit.envs.task import Task
+from rlkit.logs.readers import read_traces
+from rlkit.logs.report import ReadReport
+from rlkit.logs.trace import Trace
+from rlkit.loop import LoopConfig
+from rlkit.sampling.chat import ChatFormat
+from rlkit.sampling.rollout import Harness
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from rlkit.logs.readers.source import Paths
+
+SUPPORT = "rlkit.examples.support"
+
+
+class RunConfig(LoopConfig):
+    """A run as `rlkit train` reads it from YAML: the loop's settings, and what goes in and out.
+
+    Paths are taken from the current directory, as paths on a command line are.
+    """
+
+    model: str
+    """The checkpoint folder to start from."""
+    logs: list[str] = Field(min_length=1)
+    """Production logs: a file, a folder, a glob, or a list of them."""
+    environment: str = SUPPORT
+    """Import path of the environment module; see `Workbench.load`."""
+    output: str | None = None
+    """The run's folder; `runs/` and the config file's name where it is absent."""
+
+    @field_validator("logs", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """What an environment module offers, ready to be used on logs and models."""
+
+    environment: Environment
+    rubric: Rubric
+    task_from_trace: Callable[[Trace], Task]
+    """A production session as a task; raises `NotATask` where it shows too little."""
+    final_state: Callable[[Trace, Task], State]
+    """The world as a production session left it."""
+
+    @classmethod
+    def load(cls, module: str = SUPPORT) -> Self:
+        """From an import path: a module with the names `environment`, `rubric`, `task_from_trace`, `final_state`.
+
+        Raises `ConfigError` naming the module and what it lacks. What goes wrong inside the module propagates.
+        """
+        try:
+            found = import_module(module)
+        except (ImportError, TypeError) as error:  # TypeError: a relative path, as in ".support"
+            raise ConfigError(f"environment {module!r} cannot be imported: {error}") from error
+        wanted = {"environment": Environment, "rubric": Rubric, "task_from_trace": Callable, "final_state": Callable}
+        lacks = [name for name in wanted if not hasattr(found, name)]
+        if lacks:
+            raise ConfigError(f"environment {module!r} lacks {', '.join(lacks)}; rlkit.examples.support has them all")
+        for name, kind in wanted.items():
+            if not isinstance(getattr(found, name), kind):
+                have = type(getattr(found, name)).__name__
+                raise ConfigError(f"environment {module!r}: {name} is no {kind.__name__}, but of type {have}")
+        return cls(**{name: getattr(found, name) for name in wanted})
+
+    def mine(self, paths: Paths, format: str = "auto", progress: bool = True) -> tuple[Mining, ReadReport]:
+        """Read logs and rebuild the sessions as tasks, graded: (what came out, what was odd in the files).
+
+        Raises `LogFormatError` where nothing could be read, and `NotATask` where no session could be rebuilt.
+        """
+        report = ReadReport()
+        traces = tqdm(read_traces(paths, format, report), "mining", unit="session", disable=not progress)
+        mined = mining.mine(traces, self.task_from_trace, self.final_state, self.rubric)
+        if not mined.sessions:
+            raise NotATask(f"none of the {report.traces} sessions could be rebuilt as a task ({dropped(mined)})")
+        return mined, report
+
+    def harness(self, tokenizer: PreTrainedTokenizerFast) -> Harness:
+        """The agent around a model with this tokenizer. Raises `ConfigError` where it lacks the chat format's tokens."""
+        try:
+            chat = ChatFormat(tokenizer)
+        except ValueError as error:
+            raise ConfigError(f"not a model of the course's chat format: {error}") from None
+        return Harness(self.environment, self.rubric, chat)
+
+
+def dropped(mined: Mining) -> str:
+    """Why sessions were dropped, as in `12 × the order was never looked up, 3 × no user message`."""
+    return ", ".join(f"{count} × {reason}" for reason, count in mined.dropped.most_common())

@@ -1,0 +1,210 @@
+"""Files: compression, folders, documents, damage. One bad line never loses a file, one bad file never the others."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+import zstandard
+
+from rlkit.logs import LogFormatError, ReadReport, read_traces, to_otlp, write_jsonl
+
+
+def record(name="a", text="hi"):
+    return {"id": name, "messages": [{"role": "user", "content": text}]}
+
+
+GOOD = json.dumps(record("good")).encode()
+
+
+def read(path, **options):
+    report = ReadReport()
+    return [trace.id for trace in read_traces(path, report=report, **options)], report
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (GOOD[:20], "json_broken"),
+        (b"\xff\xfe\x01", "json_broken"),
+        (b"hello", "json_broken"),
+        (b"3", "record_not_object"),
+        (b"[1, 2]", "record_not_object"),
+        (b"null", "record_not_object"),
+        (b"{}", "no_messages"),
+        (b'{"messages": "hi"}', "no_messages"),
+        (b'{"messages": []}', "no_messages"),
+        (b'{"messages": [3]}', "no_messages"),
+        (b'{"messages": [[' + b"[" * 5000, "json_too_deep"),
+        (b'{"x": 1' + b"0" * 5000 + b"}", "json_broken"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_bad_line_is_counted_and_the_others_are_read(tmp_path, line, code, first):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b"\n".join([line, GOOD] if first else [GOOD, line]) + b"\n\n")
+    ids, report = read(file)
+    assert ids == ["good"]
+    assert (report.records, report.traces, report.skipped) == (2, 1, 1)
+    assert report.diagnostics[code].first.startswith(f"{file}:{1 if first else 2}")
+
+
+def test_too_deep_a_record_is_skipped(tmp_path):
+    file = tmp_path / "log.jsonl"
+    deep = b'{"messages":[{"role":"user","content":' + b'{"a":' * 1000 + b"1" + b"}" * 1000 + b"}]}"
+    file.write_bytes(GOOD + b"\n" + deep)
+    ids, report = read(file)
+    assert ids == ["good"]
+    assert report.skipped == 1
+
+
+def test_lone_surrogates_and_stray_bytes_are_kept(tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(
+        b'{"id":"a","messages":[{"role":"user","content":"\\ud83d!"}]}\n'
+        b'{"id":"b","messages":[{"role":"user","content":"caf\xe9"}]}\n'
+    )
+    report = ReadReport()
+    one, two = read_traces(file, report=report)
+    assert one.messages[0].content == "\ud83d!"
+    assert two.messages[0].content.encode("utf-8", "surrogateescape") == b"caf\xe9"
+    assert report.diagnostics["json_not_strict"].count == 2
+    copy = tmp_path / "copy.jsonl"
+    write_jsonl([to_otlp(one), to_otlp(two)], copy)
+    assert [t.messages for t in read_traces(copy)] == [one.messages, two.messages]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])
+def test_compression_is_told_by_the_bytes_not_the_name(tmp_path, compress):
+    file = tmp_path / "log.txt"
+    file.write_bytes(compress(GOOD + b"\n") + compress(GOOD + b"\n"))
+    assert read(file)[0] == ["good", "good"]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_a_cut_compressed_file_gives_what_came_before(tmp_path, compress):
+    file = tmp_path / "log.jsonl"
+    lines = b"".join(json.dumps(record(str(i), os.urandom(200).hex())).encode() + b"\n" for i in range(3000))
+    file.write_bytes(compress(lines)[:-3000])
+    ids, report = read(file)
+    assert ids == [str(i) for i in range(len(ids))]
+    assert len(ids) > 2400
+    assert report.diagnostics["file_cut"].count == 1
+
+
+@pytest.mark.parametrize("text", [b"[%s, %s]" % (GOOD, GOOD), b"[\n%s,\n%s\n]\n" % (GOOD, GOOD)])
+def test_a_json_array_holds_records(tmp_path, text):
+    file = tmp_path / "log.json"
+    file.write_bytes(text)
+    ids, report = read(file)
+    assert ids == ["good", "good"]
+    assert report.records == 2
+
+
+def test_a_pretty_printed_record_and_a_byte_order_mark(tmp_path):
+    file = tmp_path / "log.json"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(record("a"), indent=2).encode())
+    assert read(file)[0] == ["a"]
+
+
+def test_paths_in_an_array_name_the_element(tmp_path):
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps([record("a"), {"id": "b", "messages": [{"role": "user", "content": "x"}, 3]}]))
+    report = ReadReport()
+    traces = list(read_traces(file, report=report))
+    assert traces[1].source == f"{file}[1]"
+    assert report.diagnostics["message_not_object"].first == f"{file} [1].messages[1]"
+
+
+def test_a_folder_a_glob_and_a_list_of_mixed_formats(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.jsonl").write_bytes(GOOD)
+    (tmp_path / ".hidden").write_bytes(GOOD)
+    (trace,) = read_traces(tmp_path / "a.jsonl")
+    write_jsonl([to_otlp(trace)], tmp_path / "sub" / "b.jsonl.gz")
+    (tmp_path / "c.bin").write_bytes(b"\x00\x01")
+    (tmp_path / "d.txt").write_text('{"hello": 1}\n{"hello": 2}\n')
+    (tmp_path / "e.jsonl").write_text("\n")
+    ids, report = read(tmp_path)
+    assert ids == ["good", "good"]
+    assert (report.files, report.records, report.skipped) == (5, 4, 2)
+    assert {"file_binary", "file_empty", "format_unknown"} == set(report.diagnostics)
+    assert read(str(tmp_path / "*.jsonl"))[0] == ["good"]
+    assert read([tmp_path / "a.jsonl", str(tmp_path / "sub" / "*")])[0] == ["good", "good"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "no record"),
+        (b"\x00\x01\x02", "not UTF-8"),
+        (b'{"a": 1}', "No reader"),
+        (b"{cut", "valid JSON"),
+        (b"\x1f\x8bxx", "damaged"),
+    ],
+)
+def test_nothing_readable_is_one_line_that_names_the_file(tmp_path, content, reason):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(LogFormatError) as caught:
+        read(file)
+    assert str(file) in str(caught.value)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_format_and_a_missing_file_fail_at_once(tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(GOOD)
+    with pytest.raises(LogFormatError, match=r"log\.jsonl: unknown format 'nope'; use auto, openai, otel"):
+        read_traces(file, format="nope")
+    with pytest.raises(LogFormatError, match=r"gone\.jsonl: no such file"):
+        read_traces(tmp_path / "gone.jsonl")
+    with pytest.raises(ValueError, match="no trace could be read"):
+        read(file, format="otel")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may open every file")
+def test_a_file_we_may_not_open_is_counted(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(GOOD)
+    (tmp_path / "b.jsonl").write_bytes(GOOD)
+    (tmp_path / "b.jsonl").chmod(0)
+    ids, report = read(tmp_path)
+    assert ids == ["good"]
+    assert report.diagnostics["file_unreadable"].count == 1
+
+
+def test_the_report_prints_as_a_table(tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(GOOD + b"\n{cut\n{cut\n")
+    _, report = read(file)
+    assert str(report).splitlines() == [
+        "files        1",
+        "records      3",
+        "skipped      2",
+        "traces       1",
+        "messages     1",
+        "quarantined  0",
+        "",
+        "code         severity   count  first",
+        f"json_broken  error          2  {file}:2",
+    ]
+
+
+def test_reading_is_lazy(tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes((GOOD + b"\n") * 1000)
+    report = ReadReport()
+    next(read_traces(file, report=report))
+    assert report.records == 1
+
+
+def test_written_files_are_the_same_bytes_and_whole(tmp_path):
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        write_jsonl([record()], tmp_path / name)
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+    with pytest.raises(ZeroDivisionError):
+        write_jsonl((record() for _ in [1 / 0]), tmp_path / "a.jsonl.gz")
+    assert read(tmp_path / "a.jsonl.gz")[0] == ["a"]
