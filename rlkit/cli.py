@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 Format = Annotated[str, typer.Option(help="Format of the logs: auto, openai or otel.")]
-SUPPORT = "rlkit.examples.support"
-HEADLINES = [f"rollout/{name}" for name in ("reward", "success", "zero_variance_groups", "entropy", "turns", "truncated")]
+SUPPORT = "rlkit.examples.support"  # as in rlkit.workbench, which is too heavy to import for --help
+HEADLINES = [
+    f"rollout/{name}" for name in ("reward", "success", "zero_variance_groups", "entropy", "turns", "truncated")
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.path.append(os.getcwd())  # where a user's own environment module lies
     try:
         app(arguments, prog_name="rlkit")
-    except _expected() as error:  # evaluated once something was raised, so that --help imports none of it
+    except SystemExit:  # done, or a wrong command line
+        raise
+    except _expected() as error:  # evaluated only now, so that --help imports none of them
         if os.environ.get("RLKIT_DEBUG"):
             raise
         _complain(_sentence(error))
@@ -46,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @app.callback()
-def _everything(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False) -> None:
+def _everything(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False,
+) -> None:
     """From production logs to a better agent.
 
     RLKIT_DEBUG=1 in the environment does what --debug does.
@@ -57,7 +63,9 @@ def _everything(debug: Annotated[bool, typer.Option("--debug", help="Show the tr
 
 @app.command()
 def report(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A part of the name of one of the course's notebooks, or a path.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Part of the name of a notebook of the course, or a path.")
+    ],
     parameters: Annotated[Path | None, typer.Option("-p", "--parameters", help="YAML mapping of parameters.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder; default reports/NAME.")] = None,
 ) -> None:
@@ -103,8 +111,9 @@ def ingest(
     if out.resolve() in [file.resolve() for file in find_files(paths)]:
         raise LogFormatError(f"{out}: is one of the logs to read; choose another file with --out")
     report = ReadReport()
-    traces = tqdm(read_traces(paths, format, report), "reading", unit="trace")
-    write_jsonl((to_openai(trace) for trace in traces), out)
+    with _kept(lambda: "nothing was written"):
+        traces = tqdm(read_traces(paths, format, report), "reading", unit="trace")
+        write_jsonl(map(to_openai, traces), out)
     typer.echo(f"{report}\n\n{report.traces} traces written to {out}")
 
 
@@ -121,29 +130,39 @@ def train(
 
     Example: rlkit train data/configs/support.yaml -o runs/first --steps 40
     """
-    from rlkit import loop
-    from rlkit.models import load_model
-    from rlkit.workbench import RunConfig, Workbench
+    from rlkit.workbench import RunConfig
 
     settings = RunConfig.from_yaml(config, **({} if steps is None else {"steps": steps}))
+    folder = output or Path(settings.output or Path("runs") / config.stem)
+    with _kept(lambda: _checkpoint_kept(folder)):
+        run = _train(settings, folder)
+    typer.echo(_run_summary(run))
+    typer.echo(f"checkpoint  {_checkpoints(folder)[-1]}\nmetrics     {folder / 'metrics.jsonl'}")
+
+
+def _train(settings: RunConfig, folder: Path) -> Run:
+    from rlkit.loop import train
+    from rlkit.models import load_model
+    from rlkit.workbench import Workbench
+
     workbench = Workbench.load(settings.environment)
     model, tokenizer = load_model(settings.model)
     harness = workbench.harness(tokenizer)
     mining, read = workbench.mine(settings.logs)
     typer.echo(_mining_summary(mining, read))
-    folder = output or Path(settings.output or Path("runs") / config.stem)
-    _announce(folder, settings)
-    with _kept(lambda: _checkpoint_kept(folder)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # run.stopped is printed below
-        run = loop.train(model, tokenizer, harness, mining.tasks, settings, folder)
-    typer.echo(_run_summary(run))
-    typer.echo(f"checkpoint  {_checkpoints(folder)[-1]}\nmetrics     {folder / 'metrics.jsonl'}")
+    saved = _checkpoints(folder)
+    typer.echo(f"resuming    {saved[-1]}" if saved else f"training    {settings.steps} steps, in {folder}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # `Run.stopped` is in the summary
+        return train(model, tokenizer, harness, mining.tasks, settings, folder)
 
 
 @app.command("eval")
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A checkpoint folder.")],
-    logs: Annotated[str, typer.Option(help="Logs to take the tasks from; those it was not trained on, for a fair answer.")],
+    logs: Annotated[
+        str, typer.Option(help="Where the tasks come from; for a fair answer, not what it was trained on.")
+    ],
     environment: Annotated[str, typer.Option(help="Import path of the environment module.")] = SUPPORT,
     format: Format = "auto",
     temperature: Annotated[float, typer.Option(min=0, help="Of the sampled policy; greedy is shown beside it.")] = 1.0,
@@ -270,14 +289,6 @@ def _checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("step-*"))
 
 
-def _announce(folder: Path, settings: RunConfig) -> None:
-    saved = _checkpoints(folder)
-    if saved:
-        typer.echo(f"resuming    {saved[-1]} of {settings.steps} steps")
-    else:
-        typer.echo(f"training    {settings.steps} steps, in {folder}")
-
-
 def _checkpoint_kept(folder: Path) -> str:
     saved = _checkpoints(folder)
     return f"{saved[-1]} is intact, run the same command to go on" if saved else "there is no checkpoint yet"
@@ -304,11 +315,8 @@ def _print_results(results: Mapping[str, pd.DataFrame]) -> None:
     for label, result in results.items():
         ungraded = int(result["score"].isna().sum())
         table.add_row(label, str(success(result)), str(len(result)), str(ungraded))
-    console = Console()
-    console.print(table)
-    cells = _cell_table(results)
-    if cells is not None:
-        console.print(cells)
+    for shown in filter(None, (table, _cell_table(results))):
+        Console().print(shown)
 
 
 def _cell_table(results: Mapping[str, pd.DataFrame]) -> Table | None:
@@ -322,10 +330,10 @@ def _cell_table(results: Mapping[str, pd.DataFrame]) -> Table | None:
     if not tags:
         return None
     table = Table(*tags, "sessions", *results, title="success per cell", title_justify="left")
-    rates = {label: success_by(result, tags)["success"] for label, result in results.items()}
+    rates: list[dict[Any, float]] = [success_by(result, tags)["success"].to_dict() for result in results.values()]
     for cell, rows in production.groupby(tags, dropna=False):
         key = cell if len(tags) > 1 else cell[0]
-        shown = [f"{rate[key]:.2f}" if key in rate.index else "-" for rate in rates.values()]
+        shown = [f"{rate[key]:.2f}" if key in rate else "-" for rate in rates]
         table.add_row(*map(str, cell), str(len(rows)), *shown)
     return table
 

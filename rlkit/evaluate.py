@@ -92,7 +92,8 @@ def success(results: pd.DataFrame, level: float = 0.95) -> Interval:
 def success_by(results: pd.DataFrame, tags: Sequence[str]) -> pd.DataFrame:
     """Columns `success` and `count` for every combination of the tags."""
     scored = results[results["score"].notna()]
-    return scored.groupby(list(tags))["success"].agg(success="mean", count="size")
+    groups = scored.groupby(list(tags))["success"]
+    return groups.agg(["mean", "size"]).set_axis(["success", "count"], axis=1)
 
 
 def _row(status: str, score: float | None) -> dict[str, object]:

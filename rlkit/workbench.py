@@ -73,7 +73,12 @@ class Workbench:
             found = import_module(module)
         except (ImportError, TypeError) as error:  # TypeError: a relative path, as in ".support"
             raise ConfigError(f"environment {module!r} cannot be imported: {error}") from error
-        wanted = {"environment": Environment, "rubric": Rubric, "task_from_trace": Callable, "final_state": Callable}
+        wanted: dict[str, Any] = {
+            "environment": Environment,
+            "rubric": Rubric,
+            "task_from_trace": Callable,
+            "final_state": Callable,
+        }
         lacks = [name for name in wanted if not hasattr(found, name)]
         if lacks:
             raise ConfigError(f"environment {module!r} lacks {', '.join(lacks)}; rlkit.examples.support has them all")
@@ -96,7 +101,7 @@ class Workbench:
         return mined, report
 
     def harness(self, tokenizer: PreTrainedTokenizerFast) -> Harness:
-        """The agent around a model with this tokenizer. Raises `ConfigError` where it lacks the chat format's tokens."""
+        """The agent around a model with this tokenizer. Raises `ConfigError` where it lacks the chat tokens."""
         try:
             chat = ChatFormat(tokenizer)
         except ValueError as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 import os
@@ -29,7 +30,7 @@ from rlkit.sampling.chat import END, SPECIAL_TOKENS, ChatFormat, render_texts
 from rlkit.sampling.rollout import Harness, RolloutGroup
 
 STEPS = 6
-SMALL = {"steps": STEPS, "prompts_per_step": 3, "rollouts_per_prompt": 3, "max_tokens": 12, "capacity": 192,
+SMALL = {"steps": STEPS, "prompts_per_step": 4, "rollouts_per_prompt": 4, "max_tokens": 24, "capacity": 192,
          "checkpoint_every": 2, "learning_rate": 2e-3}  # fmt: skip
 
 
@@ -56,11 +57,13 @@ class Setting:
         with torch.no_grad():  # a component that all tokens share, and that the output layer reads as "end"
             self.model.model.embed_tokens.weight[:, 0] = 3
             self.model.lm_head.weight[:, 0] = 0
-            self.model.lm_head.weight[end, 0] = 0.7
+            self.model.lm_head.weight[end, 0] = 1.2
         self.chat = CallsFirst(self.tokenizer)
-        self.rubric = Rubric("length", (Check("even", 1, lambda task, trace, state: _length(trace) % 2 == 0),))
+        self.rubric = Rubric("length", (Check("length", 1, lambda task, trace, state: _length(trace) % 4 / 3),))
 
-    def train(self, folder: Path | None = None, rubric: Rubric | None = None, on_step: Any = None, **config: Any) -> Run:
+    def train(
+        self, folder: Path | None = None, rubric: Rubric | None = None, on_step: Any = None, **config: Any
+    ) -> Run:
         harness = Harness(support.environment, rubric or self.rubric, self.chat)
         settings = LoopConfig(**SMALL | config)
         return train(self.model, self.tokenizer, harness, self.tasks, settings, folder, progress=False, on_step=on_step)
@@ -242,9 +245,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert_same_run(setting.train(tmp_path), tmp_path, whole)
 
 
-def test_a_folder_with_a_run_of_other_settings_is_refused(
-    setting: Setting, whole: tuple[Run, Path, float]
-) -> None:
+def test_a_folder_with_a_run_of_other_settings_is_refused(setting: Setting, whole: tuple[Run, Path, float]) -> None:
     before = lines(whole[1])
     with pytest.raises(ConfigError, match=r"other settings \(learning_rate, seed\)"):
         setting.train(whole[1], learning_rate=1e-3, seed=5)
@@ -286,9 +287,9 @@ def test_every_step_samples_from_the_weights_it_trains(whole: tuple[Run, Path, f
 
 def test_groups_are_rollouts_of_one_task_with_luck_of_their_own(whole: tuple[Run, Path, float]) -> None:
     groups = whole[0].groups
-    assert [len(g.rollouts) for g in groups] == [3, 3, 3]
+    assert [len(g.rollouts) for g in groups] == [4, 4, 4, 4]
     assert all(r.task_id == g.task.id for g in groups for r in g.rollouts)
-    assert len({r.seed for g in groups for r in g.rollouts}) == 9
+    assert len({r.seed for g in groups for r in g.rollouts}) == 16
 
 
 def test_metrics_stay_in_their_namespaces(whole: tuple[Run, Path, float]) -> None:
@@ -364,9 +365,7 @@ def test_nothing_left_tells_dead_from_solved_from_alive() -> None:
 
 
 def test_rollout_metrics_by_hand(whole: tuple[Run, Path, float]) -> None:
-    import dataclasses
-
-    group = whole[0].groups[0]
+    group = RolloutGroup(whole[0].groups[0].task, whole[0].groups[0].rollouts[:3])
 
     def graded(*grades: tuple[str, float | None]) -> RolloutGroup:
         return RolloutGroup(group.task, [
@@ -384,7 +383,8 @@ def test_rollout_metrics_by_hand(whole: tuple[Run, Path, float]) -> None:
     assert metrics["rollout/infra_error"] == metrics["rollout/grader_error"] == pytest.approx(1 / 6)
     cell = "/".join(group.task.tags.values())
     assert metrics[f"rollout/success/{cell}"] == pytest.approx(1 / 4)
-    assert metrics["rollout/turns"] == 2
+    spoken = [m for r in group.rollouts for m in r.trace.messages if m.role == "assistant"]
+    assert metrics["rollout/turns"] == pytest.approx(len(spoken) / 3)
     tokens = sum(r.action_tokens for r in group.rollouts)
     assert metrics["rollout/action_tokens"] == pytest.approx(tokens / 3)
     assert metrics["rollout/entropy"] == pytest.approx(-sum(r.logprobs.sum() for r in group.rollouts) / tokens)

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-# Digits become "0" and all else NUL, so that a run of twenty digits can be searched for at memory speed.
-_DIGITS = bytes(48 if 48 <= byte < 58 else 0 for byte in range(256))
-_LONG = b"0" * 20
+# Digits become "0", a minus stays and all else is NUL, so that long integers can be searched for at memory speed.
+_DIGITS = bytes(48 if 48 <= byte < 58 else 45 if byte == 45 else 0 for byte in range(256))
+_LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19  # the shortest that may not fit 64 bits (nanoseconds have 19)
 
 
 def loads(data: bytes | str) -> Any:
@@ -25,8 +25,9 @@ def parse(data: bytes | str) -> tuple[Any, bool]:
     """As `loads`; the second value is False where the text was not strict JSON but could be read all the same."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
-    long_digits = _LONG in data.translate(_DIGITS)
-    if not long_digits:  # orjson turns longer integers into floats
+    digits = data.translate(_DIGITS)
+    long_integers = _LONG in digits or _LONG_NEGATIVE in digits
+    if not long_integers:  # orjson turns longer integers into floats
         try:
             return orjson.loads(data), True
         except orjson.JSONDecodeError:
@@ -35,7 +36,7 @@ def parse(data: bytes | str) -> tuple[Any, bool]:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = data.decode("utf-8", "surrogateescape")
-    return json.loads(text), long_digits
+    return json.loads(text), long_integers
 
 
 def dumps(value: Any) -> str:

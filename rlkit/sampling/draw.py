@@ -70,8 +70,7 @@ def draw(
     total = mass[:, -1:]
     # u * total may round up to total, past every token of positive weight; the first mass above a target below
     # total is where mass rises, so a token of zero weight is never drawn
-    target = (torch.from_numpy(u).to(logits.device)[:, None] * total).minimum(
-        total.nextafter(total.new_zeros(())))
+    target = (torch.from_numpy(u).to(logits.device)[:, None] * total).minimum(total.nextafter(total.new_zeros(())))
     drawn = torch.searchsorted(mass, target, right=True)
     logprobs = (scaled.gather(-1, drawn) - total.log().float())[:, 0]
     if not greedy.any():

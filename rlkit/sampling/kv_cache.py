@@ -34,9 +34,7 @@ class Segment:
     """[rows, 1, time, 1, length], additive: -inf where the key is later than the query."""
 
 
-def segment(
-    rows: np.ndarray | int, first: int, counts: np.ndarray, starts: np.ndarray, like: Tensor
-) -> Segment:
+def segment(rows: np.ndarray | int, first: int, counts: np.ndarray, starts: np.ndarray, like: Tensor) -> Segment:
     """The queries of `counts` [rows] new tokens a row (0 for an idle one) at positions `starts` [rows] and on.
 
     They are the flat tokens from `first` on, row by row. The mask has the dtype and the device of `like`.

@@ -163,9 +163,9 @@ class TorchSampler:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # cancelled just after it was served: pass the slot on
+            if not waiter.cancelled():  # the caller was cancelled just after it was served: pass the slot on
                 self._release(waiter.result())
-            else:
+            elif waiter in self._waiting:
                 self._waiting.remove(waiter)
             raise
 
@@ -227,14 +227,17 @@ class TorchSampler:
     def _step(self) -> None:
         """One forward: the next token of every generating slot, and what is new in the contexts just submitted."""
         decoding = np.flatnonzero(self._active)
-        slots, extensions, budget = [], [], PREFILL_TOKENS
-        while self._queue and (budget > 0 or not slots):
-            slots.append(self._queue[0].slot)
-            extensions.append(self._admit(self._queue.popleft()))
+        filling: list[int] = []
+        extensions: list[np.ndarray] = []
+        budget = PREFILL_TOKENS
+        while self._queue and budget > 0:
+            request = self._queue.popleft()
+            filling.append(request.slot)
+            extensions.append(self._admit(request))
             budget -= len(extensions[-1])
         self.stats.steps += 1
         self.stats.prefilled_tokens += sum(map(len, extensions))
-        logits, slots = self._forward(decoding, np.array(slots, np.int64), extensions)
+        logits, slots = self._forward(decoding, np.array(filling, np.int64), extensions)
         self._draw(slots, logits)
 
     def _admit(self, request: _Request) -> np.ndarray:
@@ -299,7 +302,7 @@ class TorchSampler:
             rows: np.ndarray | int = slots[:decoding]
             one, at = counts[:decoding], starts[:decoding]
             high = int(slots[decoding - 1]) + 1
-            if high <= 3 * decoding:  # to attend over an idle row costs a third of copying a busy one's KV and attending
+            if high <= 3 * decoding:  # idle rows cost less than copies: reading a row is a third of copying it first
                 one, at = np.zeros((2, high), np.int64)
                 one[rows], at[rows], rows = 1, starts[:decoding], high
             parts.append(kv_cache.segment(rows, 0, one, at, self._like))
@@ -359,7 +362,7 @@ class TorchSampler:
         for chunk in (ids[:3], ids[3:]):
             logits = self._forward(slot[:0], slot, [chunk])[0][0]
         self._length[0] = 0
-        if not torch.allclose(logits, dense, rtol=0, atol=0.05 * float(dense.abs().max())):
+        if not torch.allclose(logits, dense, rtol=0, atol=0.05 * float(dense.abs().max()), equal_nan=True):
             raise ValueError(f"{type(self._model).__name__} does not compute the same with a slot cache as without")
 
 
@@ -369,6 +372,7 @@ class TorchSession:
     def __init__(self, sampler: TorchSampler) -> None:
         self._sampler = sampler
         self._slot: int | None = None
+        self._request: _Request | None = None
         self._busy = False
         self._closed = False
 
@@ -392,20 +396,25 @@ class TorchSession:
         try:
             if self._slot is None:
                 self._slot = await sampler._acquire()
+                if self._closed:
+                    self.close()
+                    raise RuntimeError("the session was closed while it waited for a slot")
             self._request = sampler._submit(self._slot, context, params)
             try:
                 return await self._request.future
-            finally:
+            except asyncio.CancelledError:
                 sampler._withdraw(self._request)
+                raise
         finally:
             self._busy = False
+            self._request = None
 
     def close(self) -> None:
-        """Give the slot back."""
+        """Give the slot back; a call still in flight is cancelled."""
         self._closed = True
+        if self._request is not None:
+            self._sampler._withdraw(self._request)
         if self._slot is not None:
-            if self._busy:
-                self._sampler._withdraw(self._request)
             self._sampler._release(self._slot)
             self._slot = None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import logging
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,10 +99,7 @@ def check_parameters(source: Any, parameters: Mapping[str, Any], name: str) -> N
             hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(declared) or 'none'}"
             problems.append(f"{name}: unknown parameter '{key}'; {hint}")
         elif not _is_plain(value) or not _fits(value, declared[key]):
-            default = "" if declared[key] in (None, _ANYTHING) else f" like the default {declared[key]!r}"
-            hint = "; YAML wants 1.0e-3, not 1e-3" if isinstance(value, str) and "e" in value else ""
-            wanted = "number, text, list or mapping" if not default else type(declared[key]).__name__
-            problems.append(f"{name}: {key}: expected a {wanted}{default}, got {value!r}{hint}")
+            problems.append(f"{name}: {key}: expected {_wanted(declared[key])}, got {value!r}{_yaml_trap(value)}")
     if problems:
         raise ReportError("\n".join(problems))
 
@@ -109,9 +108,16 @@ def _read(path: Path) -> Any:
     import nbformat
 
     try:
-        return nbformat.read(path, as_version=4)
-    except (ValueError, nbformat.ValidationError) as error:  # no JSON, no text, or JSON of something else
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict) or content.get("nbformat") != 4:  # nbformat takes that on trust
+            raise ReportError(f"{path}: not a notebook of version 4")
+        notebook = nbformat.from_dict(content)  # type: ignore[no-untyped-call]
+        nbformat.validate(notebook)
+    except (UnicodeDecodeError, json.JSONDecodeError, nbformat.ValidationError) as error:
         raise ReportError(f"{path}: not a notebook: {' '.join(str(error).split())[:200]}") from None
+    for cell in notebook.cells:  # files may hold text as a list of lines
+        cell.source = "".join(cell.source)
+    return notebook
 
 
 def _declared(source: Any, name: str) -> dict[str, Any]:
@@ -128,16 +134,16 @@ def _declared(source: Any, name: str) -> dict[str, Any]:
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, Any] | None:
-    """(name, default) of `name = default`, annotated or not."""
+    """(name, default) of `name = default`, annotated or not; of `name: type` too, which has none."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             pass
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+        case ast.AnnAssign(target=ast.Name(id=name), value=value):
             pass
         case _:
             return None
     try:
-        return name, ast.literal_eval(value)
+        return name, _ANYTHING if value is None else ast.literal_eval(value)
     except ValueError:
         return name, _ANYTHING
 
@@ -149,6 +155,17 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, tuple):
         return isinstance(value, list)
     return type(value) is type(default) or (type(default) is float and type(value) is int)
+
+
+def _wanted(default: Any) -> str:
+    if default is None or default is _ANYTHING:
+        return "a number, text, list or mapping"
+    return f"{type(default).__name__} like the default {default!r}"
+
+
+def _yaml_trap(value: Any) -> str:
+    text = isinstance(value, str) and re.fullmatch(r"[-+]?\d+e[-+]?\d+", value, re.IGNORECASE)
+    return "; YAML takes 1e-3 for text, write 1.0e-3" if text else ""
 
 
 def _is_plain(value: Any) -> bool:
@@ -165,7 +182,8 @@ def _execute(source: Path, executed: Path, parameters: Mapping[str, Any], progre
     from jupyter_client.kernelspec import NoSuchKernel
     from papermill.exceptions import PapermillExecutionError
 
-    narrator = _Narrator(progress)
+    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it logs is raised as well
+    narrator, rest = _Narrator(progress), f"what ran is in {executed.parent}"
     try:
         papermill.execute_notebook(
             source.resolve(),
@@ -176,16 +194,17 @@ def _execute(source: Path, executed: Path, parameters: Mapping[str, Any], progre
             cwd=executed.parent.resolve(),
             progress_bar={"desc": source.stem} if progress else False,
             kernel_manager_class=_kernel_of_this_python(),
+            extra_arguments=["--Application.log_level=50"],  # the kernel's own log is nobody's business here
             on_cell_start=narrator,
         )
     except PapermillExecutionError as error:
         what = " ".join(f"{error.ename}: {error.evalue}".split())
-        raise ReportError(f"{source}: cell [{error.exec_count}] failed: {what}") from None
+        raise ReportError(f"{source}: cell [{error.exec_count}] failed: {what}; {rest}") from None
     except NoSuchKernel:
         raise ReportError("this Python has no Jupyter kernel: pip install -c constraints.txt ipykernel") from None
     except RuntimeError as error:  # nbclient's DeadKernelError, or a kernel that never answered
         where = f"{source}: cell [{narrator.number}]" if narrator.number else str(source)
-        raise ReportError(f"{where}: {error}; was it killed for the memory it took?") from None
+        raise ReportError(f"{where}: {error} (killed for the memory it took?); {rest}") from None
 
 
 def _kernel_of_this_python() -> type:
@@ -193,7 +212,7 @@ def _kernel_of_this_python() -> type:
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
 
-    class ThisPython(AsyncKernelManager):  # type: ignore[misc] # untyped
+    class ThisPython(AsyncKernelManager):
         def _kernel_spec_manager_default(self) -> Any:
             return KernelSpecManager(kernel_dirs=[])  # only the native one is left
 
@@ -228,14 +247,13 @@ def _publish(executed: Path, html: Path, beside: Path) -> None:
 
     from rlkit.files import atomic_write
 
-    notebook = nbformat.read(executed, as_version=4)
+    notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
     for key in ("input_path", "output_path", "environment_variables"):
         notebook.metadata.get("papermill", {}).pop(key, None)
-    atomic_write(executed, nbformat.writes(notebook))
+    atomic_write(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     title = next(filter(None, map(_heading, notebook.cells)), executed.stem)
-    body, _ = HTMLExporter(embed_images=True).from_notebook_node(
-        notebook, resources={"metadata": {"name": title, "path": str(beside)}}
-    )
+    exporter = HTMLExporter(embed_images=True)  # type: ignore[no-untyped-call]
+    body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title, "path": str(beside)}})
     atomic_write(html, body)
 
 

@@ -39,9 +39,9 @@ CSS = """<style>
 .rlkit-assistant {border-color: #0072B2; background: rgba(0,114,178,.09)}
 .rlkit-error {border-color: #D55E00; background: rgba(213,94,0,.14)}
 .rlkit-role {opacity: .65; font-size: 12px}
-.rlkit-text, .rlkit pre {white-space: pre-wrap; overflow-wrap: anywhere; min-width: 0}
-.rlkit code, .rlkit pre {font: 12px/1.5 var(--jp-code-font-family, ui-monospace, monospace); background: none;
-  color: inherit; padding: 0; margin: 0}
+.rlkit-text {white-space: pre-wrap; overflow-wrap: anywhere; min-width: 0}
+.rlkit .rlkit-message .rlkit-text code {font: 12px/1.5 var(--jp-code-font-family, ui-monospace, monospace);
+  background: none; color: inherit; padding: 0}
 .rlkit summary {cursor: pointer}
 .rlkit-checks {margin-top: 6px; font-size: 12px; display: flex; flex-wrap: wrap; gap: 4px 14px}
 .rlkit-tokens {font: 12px/1.9 var(--jp-code-font-family, ui-monospace, monospace); white-space: pre-wrap;

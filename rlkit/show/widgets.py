@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class RolloutBrowser(ipywidgets.VBox):  # type: ignore[misc] # it has no types
     """A dropdown for the task, a slider for the rollout, and the conversation under them.
 
-    Where no kernel runs (an exported page, a code host) it shows `static()`.
+    Code hosts show `static()` in its place. An HTML report wants a cell of its own with it: nbconvert prefers the
+    widget, which a page without a kernel or the web leaves blank.
     """
 
     def __init__(self, groups: Sequence[RolloutGroup]) -> None:

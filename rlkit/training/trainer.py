@@ -99,7 +99,7 @@ class GRPOTrainer:
                 group.rollouts, rewards, group_advantages(rewards, self.config.baseline), strict=True
             ):
                 if rollout.temperature == 0:
-                    raise ValueError(f"rollout of {rollout.task_id}: greedy (temperature 0), so it has no policy gradient")
+                    raise ValueError(f"rollout of {rollout.task_id}: greedy (temperature 0) has no policy gradient")
                 action_tokens += rollout.action_tokens if reward is not None else 0
                 if advantage != 0:
                     chosen.append(rollout)

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from rlkit.logs import LogFormatError, ReadReport, read_traces, to_otlp, write_jsonl
+from rlkit.logs.jsontext import dumps, loads
 
 
 def record(name="a", text="hi"):
@@ -74,6 +75,12 @@ def test_lone_surrogates_and_stray_bytes_are_kept(tmp_path):
     copy = tmp_path / "copy.jsonl"
     write_jsonl([to_otlp(one), to_otlp(two)], copy)
     assert [t.messages for t in read_traces(copy)] == [one.messages, two.messages]
+
+
+def test_integers_of_any_size_are_exact():
+    numbers = [2**63 - 1, -(2**63), -(2**63) - 1, 2**64 - 1, 2**64, 10**30, -(10**30)]
+    assert loads(dumps(numbers)) == numbers
+    assert [type(number) for number in loads(dumps(numbers))] == [int] * 7
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])

@@ -16,7 +16,7 @@ from rlkit.logs.trace import Message, Outcome, ToolCall, Trace
 from rlkit.sampling.rollout import Rollout, RolloutGroup
 from rlkit.show import rollout_browser, show_tokens, show_trace, side_by_side, transcript
 
-EVIL = '<script>alert("1")</script> & \'x\''
+EVIL = "<script>alert(\"1\")</script> & 'x'"
 CHAT = SimpleNamespace(end_id=9, text=lambda ids: [{9: "<end>", 3: " <b>", 4: " hi", 5: "<user>"}[id] for id in ids])
 
 
@@ -168,7 +168,9 @@ def groups():
     masked = make_rollout("infra_error", None, text="masked")
     return [
         RolloutGroup(task, [masked, make_rollout(text="won")]),
-        RolloutGroup(other, [make_rollout("truncated", 0.0, "cut"), make_rollout("failure", 0.5, "lost"), make_rollout()]),
+        RolloutGroup(
+            other, [make_rollout("truncated", 0.0, "cut"), make_rollout("failure", 0.5, "lost"), make_rollout()]
+        ),
     ]
 
 

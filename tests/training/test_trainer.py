@@ -98,7 +98,7 @@ def assert_close(a: dict[str, Tensor], b: dict[str, Tensor], atol: float) -> Non
     assert a.keys() == b.keys()
     assert len(a) > 0
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=atol)
 
 
 def assert_same(a: Any, b: Any) -> None:
@@ -228,7 +228,7 @@ def test_micro_batches_change_nothing(model: Any, groups: list[RolloutGroup]) ->
     assert_close(gradients(small), gradients(large), atol=1e-7)
     assert_close(weights(small), weights(large), atol=1e-6)
     timeless = [{k: v for k, v in m.items() if not k.startswith("time/")} for m in (a, b)]
-    assert timeless[0] == pytest.approx(timeless[1], rel=1e-3, abs=1e-6)
+    assert timeless[0] == pytest.approx(timeless[1], rel=1e-3, abs=1e-5)
 
 
 def test_the_order_of_groups_changes_nothing(model: Any, groups: list[RolloutGroup]) -> None:

@@ -12,6 +12,8 @@ from rlkit.envs.task import Task
 from rlkit.examples.support.world import TIMEOUT_RATE, make_task, read_complaint
 from rlkit.logs.trace import ToolCall, Trace
 
+ORDER_FIELDS = {"id", "status", "minutes_late", "items", "charges", "refunded"}
+
 
 def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
     """The task that this session was. Raises `NotATask` where the order was never looked up, say."""
@@ -24,6 +26,10 @@ def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
     order = next((result for call, result in _answered(trace) if call.name == "get_order" and "id" in result), None)
     if order is None:
         raise NotATask("the order was never looked up")
+    if not order.keys() >= ORDER_FIELDS or not isinstance(order["items"], dict):
+        raise NotATask("the order is incomplete")
+    if complaint in ("missing", "wrong") and item not in order["items"]:
+        raise NotATask("the item complained of is not in the order")
     return make_task(
         task_id=f"task-{trace.id}",
         text=text,

@@ -28,8 +28,8 @@ def count_timeouts(trace: Trace) -> int:
 
 
 def expected_action(task: Task, trace: Trace) -> dict[str, Any]:
-    """The goal, or an escalation where the gateway timed out twice."""
-    if count_timeouts(trace) >= 2:
+    """The goal, or an escalation where the goal goes through the gateway and that timed out twice."""
+    if task.goal["action"] in ("refund", "voucher") and count_timeouts(trace) >= 2:
         return {"tool": "escalate"}
     goal = {"tool": task.goal["action"]}
     return goal | {"item": task.goal["item"]} if task.goal["item"] is not None else goal

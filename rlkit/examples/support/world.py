@@ -31,15 +31,20 @@ MENU = {
     "noodles": 11, "wrap": 8, "fries": 4, "tea": 3, "cola": 3, "juice": 5, "cake": 6, "rice": 4,
 }  # fmt: skip
 
+GREETINGS = ("", "", "", "hi, ", "hello, ", "hey, ", "hello again, ", "please help, ", "i need help, ")
+ENDINGS = ("", "", "", " please help", " thanks", " what now?")
+
 # The last two of each are held out: other words in another order, the same complaint.
 PHRASES: dict[str, list[str]] = {
     "late": [
         "order {id} was late",
         "my order {id} came too late",
         "the food of order {id} came very late",
-        "why was order {id} so late",
+        "why was order {id} so late?",
         "i waited too long, order {id} was late",
         "late again, order {id}",
+        "it is about order {id}, it was so late",
+        "you brought order {id} very late",
         "order {id} came so late",
         "very late, my order {id}",
     ],
@@ -50,6 +55,8 @@ PHRASES: dict[str, list[str]] = {
         "order {id}: the {item} was very cold",
         "why was my {item} so cold? order {id}",
         "i got cold {item} in order {id}",
+        "you brought order {id} with cold {item}",
+        "it is about order {id}, the {item} came cold",
         "order {id}, my {item} was cold",
         "the {item} came so cold, order {id}",
     ],
@@ -60,6 +67,8 @@ PHRASES: dict[str, list[str]] = {
         "my {item} was missing again, order {id}",
         "missing {item} in my order {id}",
         "why is the {item} missing? order {id}",
+        "you brought order {id} with the {item} missing",
+        "it is about order {id}, the {item} is missing",
         "order {id}, the {item} was missing",
         "my {item} is missing, order {id}",
     ],
@@ -70,6 +79,8 @@ PHRASES: dict[str, list[str]] = {
         "wrong {item} again, order {id}",
         "my {item} was wrong, order {id}",
         "why the wrong {item}? order {id}",
+        "you brought order {id} with the wrong {item}",
+        "it is about order {id}, the {item} is wrong",
         "order {id}, the {item} was wrong",
         "the wrong {item} came, order {id}",
     ],
@@ -80,6 +91,8 @@ PHRASES: dict[str, list[str]] = {
         "the food of order {id} never arrived",
         "never arrived: order {id}",
         "order {id} never arrived, why?",
+        "you never brought order {id}",
+        "it is about order {id}, it never arrived",
         "why? my order {id} never arrived",
         "the order {id} never arrived again",
     ],
@@ -90,6 +103,8 @@ PHRASES: dict[str, list[str]] = {
         "you charged me twice for order {id}",
         "charged twice: order {id}",
         "my order {id} was charged twice again",
+        "it is about order {id}, i was charged twice",
+        "for order {id} you charged me twice",
         "order {id}: i was charged twice",
         "you charged order {id} twice",
     ],
@@ -111,7 +126,7 @@ def sample_task(rng: random.Random, pool: Pool = "train", order_id: str | None =
     number = rng.randrange(len(phrases) - _HELDOUT_PHRASES)
     if pool == "heldout":
         number = len(phrases) - 1 - rng.randrange(_HELDOUT_PHRASES)
-    text = phrases[number].format(id=order_id, item=item)
+    text = rng.choice(GREETINGS) + phrases[number].format(id=order_id, item=item) + rng.choice(ENDINGS)
     return make_task(
         task_id=f"{pool}-{order_id}-{rng.getrandbits(32):08x}",
         text=text,
@@ -155,7 +170,9 @@ def read_complaint(text: str) -> tuple[str | None, str | None]:
 
 
 def phrase_of(text: str) -> str:
-    """The complaint with its order number and item taken out: two customers who say it the same way share it."""
+    """The complaint without order number, item, greeting and thanks: two customers who say it the same way share it."""
+    text = text.removeprefix(next((g for g in GREETINGS if g and text.startswith(g)), ""))
+    text = text.removesuffix(next((e for e in ENDINGS if e and text.endswith(e)), ""))
     text = re.sub("|".join(MENU), "{item}", text)
     return re.sub(r"[0-9]{4}", "{id}", text)
 
