@@ -8,6 +8,8 @@ import argparse
 import random
 from pathlib import Path
 
+import torch
+
 from rlkit.evaluate import evaluate_policy, success, success_by
 from rlkit.examples import support
 from rlkit.examples.support.production import warm_start
@@ -24,6 +26,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1400)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # tensors this small gain nothing from more, and one thread repeats itself bit for bit
     model, tokenizer = warm_start(steps=arguments.steps, seed=arguments.seed)
     harness = Harness(support.environment, support.rubric, ChatFormat(tokenizer))
     rng = random.Random(0)

@@ -75,10 +75,11 @@ def report(
 
     Example: rlkit report quickstart -p my.yaml -o reports/mine
     """
-    from rlkit.show.report import find_notebook, make_report, read_parameters
+    from rlkit.config import read_yaml
+    from rlkit.show.report import find_notebook, make_report
 
     notebook = find_notebook(name)
-    given = read_parameters(parameters) if parameters else {}
+    given = read_yaml(parameters) if parameters else {}
     folder = output or Path("reports") / notebook.stem
     with _kept(lambda: f"what ran is in {folder}"):
         done = make_report(notebook, given, folder)

@@ -20,23 +20,26 @@ class Config(BaseModel):
     @classmethod
     def from_yaml(cls, path: str | Path, **overrides: Any) -> Self:
         """Read a YAML mapping. Raises `ConfigError` naming the file, the field and the range."""
-        import yaml
-
-        path = Path(path)
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such file") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-        if values is None:
-            values = {}
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path}: expected a mapping of fields, found {type(values).__name__}")
+        values = read_yaml(path)
         try:
             return cls(**{**values, **overrides})
         except ValidationError as error:
             raise ConfigError(explain(error, str(path), list(cls.model_fields))) from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """A YAML mapping; an empty file is an empty one. Raises `ConfigError` naming the file."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict | None):
+        raise ConfigError(f"{path}: expected a mapping of names to values, found {type(values).__name__}")
+    return {str(name): value for name, value in (values or {}).items()}
 
 
 def explain(error: ValidationError, source: str, known: list[str]) -> str:
@@ -46,6 +49,8 @@ def explain(error: ValidationError, source: str, known: list[str]) -> str:
         field = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             lines.append(f"{source}: unknown field '{field}'{_nearest(field, known)}")
+        elif item["type"] == "missing":
+            lines.append(f"{source}: {field}: is required")
         else:
             lines.append(f"{source}: {field}: {item['msg']} (got {item['input']!r})")
     return "\n".join(lines)

@@ -101,35 +101,42 @@ def train(
     sampler.update_weights(run.trainer.model.state_dict(), run.trainer.version)
     first = run.trainer.version
     run.stopped = nothing_left(run.metrics)
-    bar = tqdm(total=config.steps, initial=first, desc="GRPO", unit="step", disable=not progress)
-    for step in range(first, config.steps):
-        if run.stopped:
-            break
-        started = time.perf_counter()
-        run.groups = run_to_end(collect(sampler, harness, tasks, config, step))
-        sampled = time.perf_counter()
-        metrics = run.trainer.step(run.groups)
-        trained = time.perf_counter()
-        sampler.update_weights(run.trainer.model.state_dict(), run.trainer.version)
-        metrics |= rollout_metrics(run.groups) | {
-            "step": step,
-            "time/sample_s": sampled - started,
-            "time/sync_s": time.perf_counter() - trained,
-            "time/step_s": time.perf_counter() - started,
-        }
-        run.metrics.append(metrics)
-        journal.append(metrics)
-        bar.update()
-        bar.set_postfix(reward=f"{metrics['rollout/reward']:.2f}", success=f"{metrics['rollout/success']:.2f}")
-        if on_step is not None:
-            on_step(run)
-        run.stopped = nothing_left(run.metrics)
-        if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps or run.stopped:
-            journal.checkpoint(run.trainer, tokenizer)
+    with tqdm(total=config.steps, initial=first, desc="GRPO", unit="step", disable=not progress) as bar:
+        for step in range(first, config.steps):
+            if run.stopped:
+                break
+            metrics = _step(run, sampler, harness, tasks, config, step)
+            journal.append(metrics)
+            bar.update()
+            bar.set_postfix(reward=f"{metrics['rollout/reward']:.2f}", success=f"{metrics['rollout/success']:.2f}")
+            if on_step is not None:
+                on_step(run)
+            run.stopped = nothing_left(run.metrics)
+            if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps or run.stopped:
+                journal.checkpoint(run.trainer, tokenizer)
     if run.stopped:
         warnings.warn(run.stopped, stacklevel=2)
-    bar.close()
     return run
+
+
+def _step(
+    run: Run, sampler: TorchSampler, harness: Harness, tasks: Sequence[Task], config: LoopConfig, step: int
+) -> Metrics:
+    """Sample, train, hand over the weights; the metrics are also added to `run`."""
+    started = time.perf_counter()
+    run.groups = run_to_end(collect(sampler, harness, tasks, config, step))
+    sampled = time.perf_counter()
+    metrics = run.trainer.step(run.groups)
+    trained = time.perf_counter()
+    sampler.update_weights(run.trainer.model.state_dict(), run.trainer.version)
+    metrics |= rollout_metrics(run.groups) | {
+        "step": step,
+        "time/sample_s": sampled - started,
+        "time/sync_s": time.perf_counter() - trained,
+        "time/step_s": time.perf_counter() - started,
+    }
+    run.metrics.append(metrics)
+    return metrics
 
 
 async def collect(
@@ -230,8 +237,12 @@ class Journal:
     def append(self, metrics: Metrics) -> None:
         """Add a step's line to `metrics.jsonl`."""
         if self.folder is not None:
-            with open(self.folder / "metrics.jsonl", "ab") as file:
-                file.write(orjson.dumps(metrics) + b"\n")
+            path = self.folder / "metrics.jsonl"
+            try:
+                with open(path, "ab") as file:
+                    file.write(orjson.dumps(metrics) + b"\n")
+            except OSError as error:  # the error of a full disk does not say whose write it was
+                raise OSError(error.errno, error.strerror, str(path)) from error
 
     def checkpoint(self, trainer: GRPOTrainer, tokenizer: PreTrainedTokenizerFast) -> None:
         """Write this step's checkpoint, then remove those before it."""

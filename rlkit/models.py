@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlkit.files import atomic_write
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -60,12 +62,13 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folde
 
     logging.disable_progress_bar()
     folder = Path(folder)
+    # first and through us: on a full disk the tokenizers library raises a bare Exception
+    atomic_write(folder / "tokenizer.json", tokenizer.backend_tokenizer.to_str(pretty=True))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
     except SafetensorError as error:
         raise OSError(f"{folder}: {' '.join(str(error).split())}") from error
+    tokenizer.save_pretrained(folder)
 
 
 def tiny_llama(
@@ -73,7 +76,6 @@ def tiny_llama(
 ) -> PreTrainedModel:
     """A fresh Llama of about 0.17 M parameters (at a vocabulary of 512): heads of 32, tied embeddings, fp32.
 
-    RoPE theta is 200, for contexts of a few hundred tokens: copying forms in half the steps that 10,000 takes.
     `overrides` are fields of `LlamaConfig`.
     """
     import torch
@@ -88,7 +90,6 @@ def tiny_llama(
         "num_key_value_heads": hidden_size // 32,
         "head_dim": 32,
         "max_position_embeddings": 512,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 200.0},
         "tie_word_embeddings": True,
     }
     with torch.random.fork_rng(devices=[]):

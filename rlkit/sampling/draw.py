@@ -33,15 +33,19 @@ def truncate(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     `top_p` [rows] in (0, 1]. Top-k keeps exactly k (of equal weights the lower id); top-p, on what top-k left
     and renormalised, keeps a token while the mass *before* it is below p: at least one, and the one that crosses p.
     """
-    weights, order = weights.double().sort(dim=-1, descending=True, stable=True)
+    if weights.device.type == "cpu":  # numpy sorts floats with SIMD: thirty times as fast as torch does
+        ranked = torch.from_numpy(np.sort(weights.numpy(), axis=-1)).flip(-1)
+    else:
+        ranked = weights.sort(dim=-1, descending=True).values
     rank = torch.arange(weights.shape[-1], device=weights.device)
     kept = (rank < top_k[:, None]) | (top_k[:, None] == 0)
-    weights = weights * kept
-    mass = weights.cumsum(-1)
-    # mass - weights would round; the mass before a token is the cumulative mass one rank higher
-    before = torch.nn.functional.pad(mass[:, :-1], (1, 0))
+    mass = (ranked * kept).cumsum(-1, dtype=torch.float64)
+    before = torch.nn.functional.pad(mass[:, :-1], (1, 0))  # mass - ranked would round
     kept &= (before < top_p[:, None] * mass[:, -1:]) | (top_p[:, None] >= 1)
-    return torch.zeros_like(kept).scatter_(-1, order, kept)
+    count = kept.sum(-1, keepdim=True)  # `kept` is a prefix of the ranks
+    last = ranked.gather(-1, count - 1)
+    above, equal = weights > last, weights == last
+    return above | (equal & (equal.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
 
 
 def draw(
@@ -53,15 +57,12 @@ def draw(
     top-p, and renormalised; the id is where q's running sum, in vocabulary order, passes `u`. Temperature 0 is argmax
     with log q = 0. Raises `FloatingPointError` where a row has a NaN, a +inf or nothing but -inf.
     """
-    top = logits.amax(-1)
-    if not bool(top.isfinite().all()):
-        raise FloatingPointError("logits are NaN or infinite")
     greedy = temperature == 0
-    if greedy.all():
-        return logits.argmax(-1), torch.zeros_like(top)
-    scale = torch.from_numpy(np.where(greedy, 1.0, temperature).astype(np.float32)).to(logits.device)
-    scaled = logits.sub(top[:, None]).div_(scale[:, None])
-    weights = scaled.exp()
+    if (temperature != 1).any():
+        logits = logits / torch.from_numpy(np.where(greedy, 1, temperature).astype(np.float32)).to(logits.device)[:, None]
+    weights = logits.softmax(-1)
+    if bool(weights[:, 0].isnan().any()):  # a bad row is NaN from end to end
+        raise FloatingPointError("logits are NaN or infinite")
     rows = np.flatnonzero(((top_k > 0) | (top_p < 1)) & ~greedy)
     if len(rows):
         index, k, p = (torch.from_numpy(x).to(logits.device) for x in (rows, top_k[rows], top_p[rows]))
@@ -71,9 +72,10 @@ def draw(
     # u * total may round up to total, past every token of positive weight; the first mass above a target below
     # total is where mass rises, so a token of zero weight is never drawn
     target = (torch.from_numpy(u).to(logits.device)[:, None] * total).minimum(total.nextafter(total.new_zeros(())))
-    drawn = torch.searchsorted(mass, target, right=True)
-    logprobs = (scaled.gather(-1, drawn) - total.log().float())[:, 0]
-    if not greedy.any():
-        return drawn[:, 0], logprobs
-    is_greedy = torch.from_numpy(greedy).to(logits.device)
-    return torch.where(is_greedy, logits.argmax(-1), drawn[:, 0]), logprobs.masked_fill(is_greedy, 0.0)
+    ids = torch.searchsorted(mass, target, right=True)
+    logprobs = (weights.gather(-1, ids) / total).log().float()[:, 0]
+    ids = ids[:, 0]
+    if greedy.any():
+        is_greedy = torch.from_numpy(greedy).to(logits.device)
+        ids, logprobs = torch.where(is_greedy, logits.argmax(-1), ids), logprobs.masked_fill(is_greedy, 0.0)
+    return ids, logprobs

@@ -55,19 +55,6 @@ def find_notebook(name: str) -> Path:
     return known[matches[0]]
 
 
-def read_parameters(path: str | Path) -> dict[str, Any]:
-    """Parameters from a YAML mapping. Raises `ReportError` naming the file."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict | None):
-        raise ReportError(f"{path}: expected a mapping of parameters, found {type(values).__name__}")
-    return {str(name): value for name, value in (values or {}).items()}
-
-
 def make_report(notebook: Path, parameters: Mapping[str, Any], folder: str | Path, progress: bool = True) -> Report:
     """Run `notebook` in `folder` and render it there.
 

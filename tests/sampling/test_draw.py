@@ -144,7 +144,7 @@ def test_rows_do_not_influence_each_other():
 
 
 @pytest.mark.parametrize("bad", [[0.0, torch.nan], [0.0, torch.inf], [-torch.inf, -torch.inf]])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_no_distribution_are_an_error(bad, temperature):
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 1.0), (0.5, 0.9)])
+def test_logits_that_are_no_distribution_are_an_error(bad, temperature, top_p):
     with pytest.raises(FloatingPointError, match="NaN or infinite"):
-        call(torch.tensor(bad), 0.5, temperature)
+        call(torch.tensor(bad), 0.5, temperature, top_p=top_p)

@@ -14,7 +14,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlkit import paths
-from rlkit.show.report import ReportError, check_parameters, find_notebook, make_report, read_parameters
+from rlkit.config import ConfigError, read_yaml
+from rlkit.show.report import ReportError, check_parameters, find_notebook, make_report
 
 RLKIT = Path(sys.executable).with_name("rlkit")
 PARAMETERS = """\
@@ -114,7 +115,7 @@ def test_a_value_of_another_type_is_refused() -> None:
 
 def test_the_yaml_trap_is_explained(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("rate: 1e-3\nnothing: 2026-01-01\n")
-    found = problems(**read_parameters(tmp_path / "p.yaml")).splitlines()
+    found = problems(**read_yaml(tmp_path / "p.yaml")).splitlines()
     assert found[0].endswith("got '1e-3'; YAML takes 1e-3 for text, write 1.0e-3")
     assert found[1].endswith("expected a number, text, list or mapping, got datetime.date(2026, 1, 1)")
 
@@ -122,13 +123,13 @@ def test_the_yaml_trap_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "\xff\xfe"])
 def test_parameters_that_are_no_mapping(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.yaml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(ReportError, match=r"p\.yaml: "):
-        read_parameters(tmp_path / "p.yaml")
+    with pytest.raises(ConfigError, match=r"p\.yaml: "):
+        read_yaml(tmp_path / "p.yaml")
 
 
 def test_an_empty_file_has_no_parameters(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").touch()
-    assert read_parameters(tmp_path / "p.yaml") == {}
+    assert read_yaml(tmp_path / "p.yaml") == {}
 
 
 # --- running --------------------------------------------------------------------------------------------------------

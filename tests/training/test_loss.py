@@ -34,8 +34,8 @@ def test_clip_on_both_sides_by_hand(ratio: float, advantage: float, loss: float,
 
 
 def test_bounds_may_differ() -> None:
-    out = loss_of([1.5, 0.5], [1.0, -1.0], 2, clip_low=0.3, clip_high=0.28)
-    assert out.loss.item() == pytest.approx((-1.28 + 0.7) / 2, abs=1e-6)
+    out = loss_of([1.5, 0.5], [1.0, -3.0], 2, clip_low=0.3, clip_high=0.28)
+    assert out.loss.item() == pytest.approx((-1.28 + 3 * 0.7) / 2, abs=1e-6)
 
 
 def test_log_ratio_is_detached_and_in_token_order() -> None:
