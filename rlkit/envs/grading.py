@@ -134,8 +134,8 @@ def _run(check: Check, task: Task, trace: Trace, state: State) -> CheckResult:
     """The one place that catches everything: checks are user code, and their failure is a result."""
     try:
         value = check.run(task, trace, state)
-        value = getattr(value, "item", lambda: value)()  # a numpy or torch scalar as a Python one
-        if isinstance(value, Real) and 0 <= float(value) <= 1:  # NaN fails the comparison
+        number = isinstance(value, Real) or type(value).__name__ == "bool"  # numpy's bool is no Real
+        if number and 0 <= value <= 1:  # NaN fails the comparison
             return CheckResult(check.name, float(value), check.weight)
         error = f"returned {reprlib.repr(value)}, expected a number in [0, 1]"
     except Exception as problem:

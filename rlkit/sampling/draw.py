@@ -59,7 +59,9 @@ def draw(
     """
     greedy = temperature == 0
     if (temperature != 1).any():
-        logits = logits / torch.from_numpy(np.where(greedy, 1, temperature).astype(np.float32)).to(logits.device)[:, None]
+        logits = (
+            logits / torch.from_numpy(np.where(greedy, 1, temperature).astype(np.float32)).to(logits.device)[:, None]
+        )
     weights = logits.softmax(-1)
     if bool(weights[:, 0].isnan().any()):  # a bad row is NaN from end to end
         raise FloatingPointError("logits are NaN or infinite")

@@ -80,9 +80,7 @@ class RolloutGroup:
     rollouts: list[Rollout]
 
 
-async def run_episode(
-    sampler: Sampler, harness: Harness, task: Task, params: SamplingParams, seed: int = 0
-) -> Rollout:
+async def run_episode(sampler: Sampler, harness: Harness, task: Task, params: SamplingParams, seed: int = 0) -> Rollout:
     """Play one task to the end and grade it.
 
     The episode is truncated where a turn runs out of tokens, the context is full or `harness.max_turns` are over; an
@@ -123,9 +121,7 @@ async def run_episode(
             ]
             messages += answers
             tokens.heard(chat.extension(answers))
-    trace = Trace(
-        id=f"{task.id}/{seed}", messages=messages, tools=harness.environment.schemas, diagnostics=diagnostics
-    )
+    trace = Trace(id=f"{task.id}/{seed}", messages=messages, tools=harness.environment.schemas, diagnostics=diagnostics)
     grade = harness.rubric.grade(task, trace, episode.state, status=status)
     trace.outcome = Outcome(status=grade.status, score=grade.score, source=f"rubric:{grade.rubric}")
     return Rollout(

@@ -77,7 +77,7 @@ class SlotEngine:
         self._cache = kv_cache.SlotCache(self.slots, self.capacity)
 
     def admit(self, slot: int, context: np.ndarray, params: SamplingParams) -> int:
-        """Continue `context` int64 [tokens] in `slot` from the next step on; how many of its tokens that step will feed.
+        """Continue `context` int64 [tokens] in `slot` from the next step on; returns how many tokens that step feeds.
 
         What the slot's KV already holds of it is kept. The last token is always fed: its logits are needed.
         """

@@ -152,7 +152,9 @@ class TorchSampler:
                 self._requests[request.slot] = request
                 budget -= self._engine.admit(request.slot, request.context, request.params)
             for slot, completion in self._engine.step():
-                self._requests.pop(slot).future.set_result(completion)
+                future = self._requests.pop(slot).future
+                if not future.done():  # a caller cancelled just now has not yet withdrawn its request
+                    future.set_result(completion)
             # those whose future was just resolved run before the driver does: their next turn joins the next step
             await asyncio.sleep(0)
         self._driver = None

@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--width", type=int, default=64, help="of the 3-layer Llama, a multiple of 32")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1, help="of torch; so small a model gains nothing from more")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
