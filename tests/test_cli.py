@@ -183,7 +183,7 @@ def test_missing_files(rlkit: Command, folder: Path) -> None:
     ]
     (line,) = complaints(rlkit("report", "no-notebook")[2])
     assert line.startswith("rlkit: no-notebook: no such notebook")
-    assert complaints(rlkit("report", "run.yaml", "-p", "no.yaml")[2]) == ["rlkit: no.yaml: No such file or directory"]
+    assert complaints(rlkit("report", "run.yaml", "-p", "no.yaml")[2]) == ["rlkit: no.yaml: no such file"]
 
 
 def test_a_programming_error_keeps_its_traceback(rlkit: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

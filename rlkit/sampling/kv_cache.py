@@ -127,12 +127,14 @@ def attention(
         queries = flat[part.tokens] if part.queries is None else flat.index_select(0, part.queries)
         keys, values = (_rows(held[:, :, :length], part.rows).flatten(0, 1) for held in (key, value))
         queries = queries.reshape(rows, time, groups, -1, size).transpose(1, 2).reshape(rows * groups, -1, size)
-        scores = queries @ keys.transpose(1, 2)
+        scores = torch.bmm(queries, keys.transpose(1, 2))
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
         scores = scores.view(rows, groups, time, -1, length).add_(part.mask)
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-        output = (weights.view(rows * groups, -1, length) @ values).view(rows, groups, time, -1, values.shape[2])
+        output = torch.bmm(weights.view(rows * groups, -1, length), values).view(
+            rows, groups, time, -1, values.shape[2]
+        )
         output = output.transpose(1, 2).reshape(rows * time, -1, values.shape[2])
         outputs.append(output if part.real is None else output.index_select(0, part.real))
     return torch.cat(outputs)[None], None

@@ -35,14 +35,21 @@ class Script:
     lengths: list[int]
 
 
-def make_scripts(episodes: int, result_lengths: tuple[int, ...], rng: np.random.Generator) -> list[Script]:
-    """Prompts of 12–16 tokens, tool results of the given lengths ± 2, completions of 8–16 tokens."""
+def make_scripts(
+    episodes: int, result_lengths: tuple[int, ...], completion: tuple[int, int], rng: np.random.Generator
+) -> list[Script]:
+    """Prompts of 12–16 tokens, tool results of the given lengths ± 2, completions of low to high tokens."""
 
     def tokens(n: int) -> list[int]:
         return rng.integers(1, VOCAB, n + rng.integers(-2, 3)).tolist()
 
+    low, high = completion
     return [
-        Script(tokens(14), [tokens(n) for n in result_lengths], rng.integers(8, 17, len(result_lengths) + 1).tolist())
+        Script(
+            tokens(14),
+            [tokens(n) for n in result_lengths],
+            rng.integers(low, high + 1, len(result_lengths) + 1).tolist(),
+        )
         for _ in range(episodes)
     ]
 
@@ -89,7 +96,9 @@ def play_generate(model: LlamaForCausalLM, scripts: list[Script]) -> int:
     return sampled
 
 
-def measure(episodes: int, slots: int, width: int, repeats: int, seed: int) -> dict[str, object]:
+def measure(
+    episodes: int, slots: int, width: int, completion: tuple[int, int], repeats: int, seed: int
+) -> dict[str, object]:
     """Paired repeats on fresh episodes; tokens/s of each side, and the ratio pair by pair."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -103,7 +112,7 @@ def measure(episodes: int, slots: int, width: int, repeats: int, seed: int) -> d
     sampler = TorchSampler(model, slots=slots, capacity=128)
     ours, theirs = [], []
     for repeat in range(repeats + 1):
-        scripts = make_scripts(episodes, (30, 8), rng)
+        scripts = make_scripts(episodes, (30, 8), completion, rng)
         start = time.perf_counter()
         sampled = play_sampler(sampler, scripts)
         middle = time.perf_counter()
@@ -115,7 +124,8 @@ def measure(episodes: int, slots: int, width: int, repeats: int, seed: int) -> d
             theirs.append(useful / (end - middle))
     ratios = np.array(ours) / np.array(theirs)
     return {
-        "episodes": episodes, "slots": slots, "width": width, "repeats": repeats, "threads": torch.get_num_threads(),
+        "episodes": episodes, "slots": slots, "width": width, "completion": completion,
+        "repeats": repeats, "threads": torch.get_num_threads(),
         "sampler_tokens_per_s": round(float(np.median(ours))),
         "generate_tokens_per_s": round(float(np.median(theirs))),
         "ratio_min": round(float(ratios.min()), 2),
@@ -129,12 +139,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--width", type=int, default=64, help="of the 3-layer Llama, a multiple of 32")
+    parser.add_argument("--completion", type=int, nargs=2, default=(8, 16), help="fewest and most tokens of one")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1, help="of torch; so small a model gains nothing from more")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    print(json.dumps(measure(arguments.episodes, arguments.slots, arguments.width, arguments.repeats, arguments.seed)))
+    options = vars(parser.parse_args())
+    torch.set_num_threads(options.pop("threads"))
+    print(json.dumps(measure(**options)))
 
 
 if __name__ == "__main__":

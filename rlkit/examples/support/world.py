@@ -198,7 +198,7 @@ def _sample_order(rng: random.Random, complaint: str, order_id: str) -> tuple[di
     items = rng.sample(sorted(MENU), rng.choice((2, 2, 3)))
     item = rng.choice(items)
     refunded = [item] if complaint in ("missing", "wrong") and rng.random() < 0.5 else []
-    if not refunded and rng.random() < 0.15:
+    if not refunded and rng.random() < 0.06:
         refunded = [rng.choice([other for other in items if other != item])]
     lost = complaint == "never_arrived" and rng.random() < 0.5
     order = {
