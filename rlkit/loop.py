@@ -41,11 +41,11 @@ Metrics = dict[str, float]
 class LoopConfig(GRPOConfig):
     """A run: the trainer's settings and the loop's."""
 
-    steps: int = Field(100, ge=1)
+    steps: int = Field(120, ge=1)
     """Optimizer steps."""
-    decay_steps: int = Field(100, ge=0)
+    decay_steps: int = Field(120, ge=0)
     """The learning rate falls linearly to a tenth over this many steps, then stays there; 0 keeps it constant.
-    Without the decay, one seed in two of the course's runs loses again what it had learnt by step 90."""
+    At a constant rate one of two seeds fell from .86 to .77 on held-out tasks between steps 90 and 120."""
     prompts_per_step: int = Field(16, ge=1)
     """Tasks in one step."""
     rollouts_per_prompt: int = Field(8, ge=2)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.config import ConfigError
 from rlkit.sampling import kv_cache
 from rlkit.sampling.draw import draw, uniform
 from rlkit.sampling.sampler import Completion, FinishReason, SamplingParams
@@ -38,13 +39,13 @@ class SamplerStats:
 class SlotEngine:
     """Runs a copy of `model` over `slots` conversations of up to `capacity` tokens each.
 
-    Raises `ValueError` for a model that it can't run faithfully: attention that bypasses transformers' attention
+    Raises `ConfigError` for a model that it can't run faithfully: attention that bypasses transformers' attention
     interface, a window or a last position below `capacity`, or logits that differ from a dense forward.
     """
 
     def __init__(self, model: PreTrainedModel, slots: int, capacity: int) -> None:
         if slots < 1 or capacity < 2:
-            raise ValueError(f"slots must be at least 1 and capacity at least 2, got {slots} and {capacity}")
+            raise ConfigError(f"slots must be at least 1 and capacity at least 2, got {slots} and {capacity}")
         _check_config(model, capacity)
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
         self._model.zero_grad(set_to_none=True)
@@ -230,15 +231,15 @@ class SlotEngine:
             logits = self._forward(np.array([0]), 0, [chunk])[0]
         self.forget(0)
         if not torch.allclose(logits, dense, rtol=0, atol=0.05 * float(dense.abs().max()), equal_nan=True):
-            raise ValueError(f"{type(self._model).__name__} does not compute the same with a slot cache as without")
+            raise ConfigError(f"{type(self._model).__name__} does not compute the same with a slot cache as without")
 
 
 def _check_config(model: PreTrainedModel, capacity: int) -> None:
     """Refuse what would be silently wrong."""
     name, config = type(model).__name__, model.config.get_text_config()
     if not model._supports_attention_backend:
-        raise ValueError(f"{name} does not use transformers' attention interface")
+        raise ConfigError(f"{name} does not use transformers' attention interface")
     for key in ("max_position_embeddings", "sliding_window", "attention_chunk_size"):
         bound = getattr(config, key, None)
         if bound is not None and bound < capacity:
-            raise ValueError(f"capacity is {capacity}, but {name} has {key} = {bound}")
+            raise ConfigError(f"capacity is {capacity}, but {name} has {key} = {bound}")

@@ -355,10 +355,16 @@ def test_resume_before_the_first_step(model: Any, tokenizer: Any, groups: list[R
     assert_same(weights(twin), weights(trainer))
 
 
+def test_the_learning_rate_decays_to_a_tenth_and_stays(model: Any, groups: list[RolloutGroup]) -> None:
+    trainer = trainer_of(model, learning_rate=1e-3, decay_steps=4)
+    rates = [trainer.step(groups)["optim/learning_rate"] for _ in range(6)]
+    assert rates == pytest.approx([1e-3, 7.75e-4, 5.5e-4, 3.25e-4, 1e-4, 1e-4])
+
+
 def test_a_checkpoint_of_the_loop_resumes_without_its_config(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     config = LoopConfig(learning_rate=7e-4, steps=3)
     GRPOTrainer(copy.deepcopy(model), config).save(tmp_path / "loop", tokenizer)
-    assert GRPOTrainer.resume(tmp_path / "loop").config == GRPOConfig(learning_rate=7e-4)
+    assert GRPOTrainer.resume(tmp_path / "loop").config == GRPOConfig(learning_rate=7e-4, decay_steps=120)
     assert GRPOTrainer.resume(tmp_path / "loop", config).config is config
 
 

@@ -27,12 +27,12 @@ FLAWS = {
     "no_retry": 0.8,  # after one gateway timeout it escalates at once instead of trying again
     "refunds_again": 0.8,  # it refunds what the order says was refunded before
     "denies_lost": 0.75,  # it denies an order that was lost
-    "no_lookup": 0.05,
-    "wrong_action": 0.06,
-    "wrong_item": 0.04,
+    "no_lookup": 0.04,
+    "wrong_action": 0.05,
+    "wrong_item": 0.03,
     "bad_call": 0.02,
-    "wrong_number": 0.05,
-    "wrong_claim": 0.04,
+    "wrong_number": 0.04,
+    "wrong_claim": 0.03,
 }
 
 
