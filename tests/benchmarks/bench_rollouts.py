@@ -1,7 +1,7 @@
 """How many times faster `TorchSampler` plays the course's episodes than a loop over `transformers.generate`.
 
-Both play the same support tasks with the same model, tools and grading: three to six turns of a sampled completion and a
-tool's result, at temperature 1. The baseline is the best simple one: a batch of episodes in lockstep, one left-padded
+Both play the same support tasks with the same model, tools and grading: three to six turns of a sampled completion and
+a tool's result, at temperature 1. The baseline is the best simple one: a batch of episodes in lockstep, one left-padded
 `generate` a turn for those not yet done, stopping at the end-of-turn token, the context prefilled each time.
 
     python -m tests.benchmarks.bench_rollouts --episodes 512 --repeats 7
