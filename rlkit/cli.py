@@ -230,7 +230,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from rlkit.models import CheckpointError
     from rlkit.show.report import ReportError
 
-    return ConfigError, NotATask, LogFormatError, CheckpointError, ReportError, OSError
+    return ConfigError, NotATask, LogFormatError, CheckpointError, ReportError, FloatingPointError, OSError
 
 
 def _sentence(error: Exception) -> str:

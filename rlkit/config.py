@@ -15,7 +15,7 @@ class ConfigError(ValueError):
 class Config(BaseModel):
     """Base of every config: flat, frozen, unknown keys refused, a docstring under each field."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
     def from_yaml(cls, path: str | Path, **overrides: Any) -> Self:

@@ -50,7 +50,7 @@ class LoopConfig(GRPOConfig):
     """Tasks in one step."""
     rollouts_per_prompt: int = Field(8, ge=2)
     """Rollouts of one task, compared with each other."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=1e-3)
     """Of the rollouts; 1 samples the policy itself."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Below 1 the sampler's q is that of the kept tokens, while the trainer's p is of the whole vocabulary: the
@@ -218,10 +218,13 @@ class Journal:
         self._config = config
         if self.folder is None:
             return
-        mine = config.model_dump(exclude={"steps", "checkpoint_every"})
+        mine = config.model_dump(exclude={"steps", "checkpoint_every", "output"})  # how long and where is not what
         path = self.folder / "config.json"
         if path.exists():
-            theirs = orjson.loads(path.read_bytes())
+            try:
+                theirs = orjson.loads(path.read_bytes())
+            except orjson.JSONDecodeError as error:
+                raise ConfigError(f"{path}: not the config of a run: {error}") from None
             changed = [name for name in mine if mine[name] != theirs.get(name)]
             if changed:
                 raise ConfigError(f"{self.folder}: holds a run with other settings ({', '.join(changed)})")
@@ -237,9 +240,14 @@ class Journal:
         done = trainer.version if trainer else 0
         path = self.folder / "metrics.jsonl"
         lines = path.read_bytes().splitlines(keepends=True)[:done] if path.exists() else []
+        try:
+            for line in lines:  # NaN (the reward of a step with every rollout masked) is null in JSON
+                self.metrics.append({key: math.nan if v is None else v for key, v in orjson.loads(line).items()})
+        except orjson.JSONDecodeError as error:
+            raise ConfigError(f"{path}:{len(self.metrics) + 1}: not a step's metrics: {error}") from None
+        if len(lines) < done:
+            warnings.warn(f"{path} holds {len(lines)} of {done} steps; the run goes on all the same", stacklevel=3)
         atomic_write(path, b"".join(lines))
-        for line in lines:  # NaN (the reward of a step with every rollout masked) is null in JSON
-            self.metrics.append({key: math.nan if v is None else v for key, v in orjson.loads(line).items()})
         return trainer
 
     def append(self, metrics: Metrics) -> None:

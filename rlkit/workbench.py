@@ -71,7 +71,7 @@ class Workbench:
         """
         try:
             found = import_module(module)
-        except (ImportError, TypeError) as error:  # TypeError: a relative path, as in ".support"
+        except (ImportError, TypeError, ValueError) as error:  # the latter two: a path like ".support", or none
             raise ConfigError(f"environment {module!r} cannot be imported: {error}") from error
         wanted: dict[str, Any] = {
             "environment": Environment,

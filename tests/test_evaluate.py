@@ -17,7 +17,6 @@ from rlkit.evaluate import evaluate_policy, evaluate_traces, play, run_to_end, s
 from rlkit.examples import support
 from rlkit.examples.support.agents import Agent
 from rlkit.examples.support.environment import GATEWAY_TIMEOUT
-from rlkit.examples.support.rubric import count_timeouts
 from rlkit.logs.trace import Message
 from rlkit.sampling.rollout import Harness, Rollout
 from rlkit.sampling.sampler import Completion, SamplingParams
@@ -82,7 +81,7 @@ def gives_up(messages: list[Message]) -> Message:
 
 
 def met_a_timeout(rollout: Rollout) -> bool:
-    return count_timeouts(rollout.trace) > 0
+    return GATEWAY_TIMEOUT in str(rollout.trace.messages)
 
 
 # --- policies -----------------------------------------------------------------------------------------------------

@@ -123,7 +123,16 @@ class Episode:
         return int.from_bytes(digest, "big") / 2**64 < probability
 
     def snapshot(self) -> str:
-        """The whole condition of the episode as JSON text."""
+        """The whole condition of the episode as JSON text.
+
+        Raises `InfrastructureError` where a tool left something in the state that JSON would change (a tuple, a set).
+        """
+        try:
+            plain = json.loads(_dumps(self.state)) == self.state
+        except (TypeError, ValueError):
+            plain = False
+        if not plain:
+            raise InfrastructureError(f"environment {self.environment.name!r}: the state is not plain JSON")
         return _dumps({"task": self.task.id, "seed": self.seed, "draws": self.draws, "state": self.state})
 
     def restore(self, snapshot: str) -> None:

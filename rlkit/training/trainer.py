@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 
 from rlkit.config import Config
-from rlkit.files import atomic_write
+from rlkit.files import atomic_write, flush
 from rlkit.models import CheckpointError, load_model, save_model
 from rlkit.sampling.rollout import Rollout, RolloutGroup
 from rlkit.training.advantages import Baseline, group_advantages
@@ -70,7 +70,8 @@ class GRPOTrainer:
 
         The denominator is the number of action tokens of every unmasked rollout of the step. Rollouts whose advantage
         is zero have no gradient and are not run through the model. Where nothing has an advantage the weights stay
-        as they are, momentum or not. Raises `ValueError` for rollouts sampled at temperature 0.
+        as they are, momentum or not. Raises `ValueError` for rollouts sampled at temperature 0, `FloatingPointError`
+        where the gradient is not finite.
         """
         started = time.perf_counter()
         rollouts, advantages, denominator = self._learn_from(groups)
@@ -84,7 +85,9 @@ class GRPOTrainer:
         for rows in micro_batches(lengths, self.config.micro_batch_tokens):
             outputs.append(self._loss([rollouts[i] for i in rows], advantages[rows], denominator))
             outputs[-1].loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm, error_if_nonfinite=True)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        if not norm.isfinite():
+            raise FloatingPointError(f"the gradient's norm is {norm.item()} at step {self.version}: the run diverged")
         self._set_learning_rate()
         self.optimizer.step()
         metrics |= {"optim/grad_norm": norm.item(), "optim/learning_rate": self.optimizer.param_groups[0]["lr"]}
@@ -142,7 +145,10 @@ class GRPOTrainer:
             _save_optimizer(self.optimizer, partial / "optimizer.safetensors")
             state = {"version": self.version, "config": self.config.model_dump(include=set(GRPOConfig.model_fields))}
             atomic_write(partial / "trainer.json", json.dumps(state, indent=1))
+            for path in partial.iterdir():
+                flush(path)
             partial.rename(folder)
+            flush(folder.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -156,9 +162,12 @@ class GRPOTrainer:
         missing = [name for name in ("optimizer.safetensors", "trainer.json") if not (folder / name).is_file()]
         if missing:
             raise CheckpointError(f"{folder}: nothing to resume from, it lacks {', '.join(missing)}")
-        state = json.loads((folder / "trainer.json").read_text())
-        trainer = cls(model, config or GRPOConfig(**state["config"]))
-        trainer.version = state["version"]
+        try:
+            state = json.loads((folder / "trainer.json").read_bytes())
+            trainer = cls(model, config or GRPOConfig(**state["config"]))
+            trainer.version = int(state["version"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{folder}: trainer.json is damaged: {' '.join(str(error).split())}") from error
         _load_optimizer(trainer.optimizer, folder / "optimizer.safetensors")
         return trainer
 
@@ -183,10 +192,20 @@ def _save_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Raises `CheckpointError` unless there are moments for every parameter, or for none (no step was taken yet)."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in load_file(path).items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = tensor
+    try:
+        for name, tensor in load_file(path).items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = tensor
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    parameters = optimizer.param_groups[0]["params"]
+    moments = {(i, name): p.shape for i, p in enumerate(parameters) for name in ("exp_avg", "exp_avg_sq")}
+    found = {(i, name): tensor.shape for i, entry in state.items() for name, tensor in entry.items() if tensor.dim()}
+    if state and moments != found:
+        raise CheckpointError(f"{path}: does not hold the optimizer's state of this model")
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

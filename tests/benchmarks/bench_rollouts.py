@@ -13,9 +13,8 @@ import argparse
 import asyncio
 import json
 import random
-import time
+from functools import partial
 
-import numpy as np
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -29,6 +28,7 @@ from rlkit.sampling.rollout import Harness
 from rlkit.sampling.sampler import SamplingParams
 from rlkit.sampling.torch_sampler import TorchSampler
 from rlkit.workbench import Workbench
+from tests.benchmarks.paired import summary, tokens_per_second
 
 MAX_TOKENS = 48
 
@@ -85,7 +85,7 @@ def _lockstep(model: PreTrainedModel, harness: Harness, tasks: list[Task]) -> in
     return sampled
 
 
-def measure(episodes: int, slots: int, repeats: int, seed: int) -> dict[str, object]:
+def measure(episodes: int, slots: int, batch: int, repeats: int, seed: int) -> dict[str, object]:
     """Paired repeats on fresh tasks; sampled tokens a second of each side, and the ratio pair by pair."""
     torch.manual_seed(seed)
     rng = random.Random(seed)
@@ -93,34 +93,19 @@ def measure(episodes: int, slots: int, repeats: int, seed: int) -> dict[str, obj
     harness = Workbench.load().harness(tokenizer)
     sampler = TorchSampler(model, slots=slots)
     ours, theirs = [], []
-    for repeat in range(repeats + 1):
+    for _ in range(repeats + 1):
         tasks = [support.sample_task(rng) for _ in range(episodes)]
-        start = time.perf_counter()
-        sampled = play_sampler(sampler, harness, tasks)
-        middle = time.perf_counter()
-        useful = play_generate(model, harness, tasks, slots)
-        end = time.perf_counter()
-        if repeat:  # the first pair warms up
-            ours.append(sampled / (middle - start))
-            theirs.append(useful / (end - middle))
-    ratios = np.array(ours) / np.array(theirs)
-    return {
-        "episodes": episodes,
-        "slots": slots,
-        "repeats": repeats,
-        "threads": torch.get_num_threads(),
-        "sampler_tokens_per_s": round(float(np.median(ours))),
-        "generate_tokens_per_s": round(float(np.median(theirs))),
-        "ratio_min": round(float(ratios.min()), 2),
-        "ratio_median": round(float(np.median(ratios)), 2),
-    }
+        ours.append(tokens_per_second(partial(play_sampler, sampler, harness, tasks)))
+        theirs.append(tokens_per_second(partial(play_generate, model, harness, tasks, batch)))
+    return {"episodes": episodes, "slots": slots, "batch": batch, **summary(ours, theirs)}
 
 
 def main() -> None:
     """Print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=512)
-    parser.add_argument("--slots", type=int, default=128, help="conversations at once, on both sides")
+    parser.add_argument("--slots", type=int, default=128, help="conversations at once in the sampler")
+    parser.add_argument("--batch", type=int, default=128, help="in the baseline; 1 plays one episode after the other")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1, help="of torch; so small a model gains nothing from more")
     parser.add_argument("--seed", type=int, default=0)

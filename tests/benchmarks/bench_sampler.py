@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from rlkit.sampling.sampler import SamplingParams
 from rlkit.sampling.torch_sampler import TorchSampler
+from tests.benchmarks.paired import summary, tokens_per_second
 
 VOCAB = 512
 
@@ -111,26 +112,11 @@ def measure(
     ).eval()  # fmt: skip
     sampler = TorchSampler(model, slots=slots, capacity=128)
     ours, theirs = [], []
-    for repeat in range(repeats + 1):
+    for _ in range(repeats + 1):
         scripts = make_scripts(episodes, (30, 8), completion, rng)
-        start = time.perf_counter()
-        sampled = play_sampler(sampler, scripts)
-        middle = time.perf_counter()
-        useful = play_generate(model, scripts)
-        end = time.perf_counter()
-        assert sampled == useful == sum(sum(script.lengths) for script in scripts)
-        if repeat:  # the first pair warms up
-            ours.append(sampled / (middle - start))
-            theirs.append(useful / (end - middle))
-    ratios = np.array(ours) / np.array(theirs)
-    return {
-        "episodes": episodes, "slots": slots, "width": width, "completion": completion,
-        "repeats": repeats, "threads": torch.get_num_threads(),
-        "sampler_tokens_per_s": round(float(np.median(ours))),
-        "generate_tokens_per_s": round(float(np.median(theirs))),
-        "ratio_min": round(float(ratios.min()), 2),
-        "ratio_median": round(float(np.median(ratios)), 2),
-    }  # fmt: skip
+        ours.append(tokens_per_second(partial(play_sampler, sampler, scripts)))
+        theirs.append(tokens_per_second(partial(play_generate, model, scripts)))
+    return {"episodes": episodes, "slots": slots, "width": width, "completion": completion, **summary(ours, theirs)}
 
 
 def main() -> None:

@@ -204,3 +204,11 @@ def test_environment_offers_its_tools_and_refuses_twins() -> None:
     }
     with pytest.raises(ValueError, match="two tools share a name"):
         Environment("twins", [TOOLS[0], TOOLS[0]])
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: "a"}, {1, 2}, math.nan])
+def test_a_state_that_json_would_change_is_no_snapshot(value: Any) -> None:
+    episode = fresh()
+    episode.state["odd"] = value
+    with pytest.raises(InfrastructureError, match="not plain JSON"):
+        episode.fork()

@@ -198,7 +198,7 @@ def test_the_oracle_solves_everything_timeouts_included(tasks: list[Task]) -> No
     for seed, task in enumerate(tasks):
         grade, trace, episode = graded(support.oracle, task, seed)
         assert grade.status == "success", (task, trace)
-        timeouts.append(count_timeouts(trace))
+        timeouts.append(count_timeouts(task, trace))
         if timeouts[-1] == 2:
             assert episode.state["actions"] == [{"tool": "escalate", "ticket": episode.state["actions"][0]["ticket"]}]
     assert timeouts.count(1) > 30
@@ -234,7 +234,7 @@ def test_the_production_agent_fails_about_half_and_no_branch_is_hopeless_or_perf
     [
         ("refunds again", lambda task, trace: task.tags in ({"complaint": c, "outcome": "deny"} for c in REFUNDABLE)),
         ("denies what was lost", lambda task, trace: task.tags == {"complaint": "never_arrived", "outcome": "refund"}),
-        ("does not try again", lambda task, trace: count_timeouts(trace) >= 1),
+        ("does not try again", lambda task, trace: count_timeouts(task, trace) >= 1),
     ],
 )
 def test_it_is_wrong_in_the_majority_where_it_is_systematically_wrong(
@@ -276,6 +276,10 @@ def act(name: str, task: Task, **more: Any) -> ToolCall:
     return ToolCall(id=f"c-{name}-{len(more)}", name=name, arguments={"id": task.state["order"]["id"]} | more)
 
 
+def look(task: Task) -> ToolCall:
+    return act("get_order", task)
+
+
 CHEATERS: dict[str, Callable[[Task], Agent]] = {
     "says nothing": lambda task: scripted(""),
     "claims everything, does nothing": lambda task: scripted(TOLD),
@@ -304,10 +308,15 @@ def test_cheaters_never_succeed(cheat: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["refund", "voucher", "escalate", "deny"])
-def test_the_same_answer_to_everything_solves_its_own_branch_at_most(name: str) -> None:
+@pytest.mark.parametrize("looks", [True, False])
+def test_the_same_answer_to_everything_solves_its_own_branch_at_most(name: str, looks: bool) -> None:
+    """And nothing at all where it did not look the order up."""
+
     def agent_for(task: Task) -> Agent:
         def agent(messages: list[Message]) -> Message:
-            if messages[-1].role == "user":
+            if messages[-1].role == "user" and looks:
+                return Message(role="assistant", tool_calls=[look(task)])
+            if messages[-1].role == "user" or messages[-2].tool_calls[0].name == "get_order":
                 more = {"item": "all"} if name == "refund" else {}
                 return Message(role="assistant", tool_calls=[act(name, task, **more)])
             result = json.loads(messages[-1].content or "")
@@ -322,51 +331,78 @@ def test_the_same_answer_to_everything_solves_its_own_branch_at_most(name: str) 
         return agent
 
     won = [task for seed, task in enumerate(TRAIN) if graded(agent_for(task), task, seed)[0].status == "success"]
-    assert won
-    assert {task.goal["action"] for task in won} == {name}
+    assert {task.goal["action"] for task in won} == ({name} if looks else set())
 
 
-def test_doing_it_right_and_saying_it_wrong_is_half_a_success() -> None:
+def test_saying_it_wrong_is_no_success() -> None:
     task = next(t for t in TRAIN if t.goal["action"] == "escalate")
     ticket = int(task.state["order"]["id"]) * 37 % 90 + 10
     for reply, score in [
         (f"A colleague will help you, ticket {ticket}.", 1.0),
-        (f"A colleague will help you, ticket {ticket + 1}.", 0.5),
-        ("A colleague will help you.", 0.5),
-        (f"A colleague will help you, ticket {ticket}, order {task.state['order']['id']}.", 0.5),
-        (f"I refunded you, ticket {ticket}.", 0.5),
+        (f"A colleague will help you, ticket {ticket + 1}.", 0.6),
+        ("A colleague will help you.", 0.6),
+        (f"A colleague will help you, ticket {ticket}, order {task.state['order']['id']}.", 0.6),
+        (f"I refunded you, ticket {ticket}.", 0.6),
+        (f"The refund is done, ticket {ticket} closed.", 0.6),
     ]:
-        grade = graded(scripted(act("escalate", task), reply), task, 0)[0]
-        assert (grade.score, grade.status) == (score, "success" if score == 1 else "failure")
+        grade = graded(scripted(look(task), act("escalate", task), reply), task, 0)[0]
+        assert (grade.score, grade.status) == (pytest.approx(score), "success" if score == 1 else "failure")
 
 
-def with_timeouts(task: Task, tool: str, count: int) -> Trace:
+@pytest.mark.parametrize(
+    ("action", "reply", "true"),
+    [
+        ({"tool": "refund", "item": "tea", "amount": 3}, "Sorry, I refunded $3 for the tea.", True),
+        ({"tool": "refund", "item": "tea", "amount": 3}, "Sorry, I refunded $3 for the cola.", False),
+        ({"tool": "refund", "item": "tea", "amount": 3}, "Sorry, I refunded $3 for your order.", False),
+        ({"tool": "refund", "item": "all", "amount": 15}, "I refunded $15 for your order", True),
+        ({"tool": "refund", "item": "all", "amount": 15}, "I refunded $15 for the tea", False),
+        ({"tool": "refund", "item": "tea", "amount": 3}, "You will NOT be refunded $3 for the tea.", False),
+        ({"tool": "voucher", "amount": 2}, "No voucher for you. $2 is my lucky number", False),
+        ({"tool": "voucher", "amount": 2}, "Sorry, you get a voucher of $2.", True),
+        ({"tool": "deny"}, "I cannot wait to give you a full refund, it is on its way!", False),
+        ({"tool": "deny"}, "Sorry, I cannot give anything for this order.", True),
+    ],
+)
+def test_only_what_was_done_may_be_said(action: dict[str, Any], reply: str, true: bool) -> None:
+    task = TRAIN[0]
+    trace = Trace(id="t", messages=[Message(role="assistant", content=reply)])
+    assert told_the_truth(task, trace, {**task.state, "actions": [action]}) is true
+    assert not told_the_truth(task, trace, {**task.state, "actions": []})
+    assert not told_the_truth(task, Trace(id="t", messages=[]), {**task.state, "actions": [action]})
+
+
+def with_results(task: Task, results: list[tuple[ToolCall, str]], reply: str) -> Trace:
     messages = list(task.messages)
-    for number in range(count):
-        call = act(tool, task).model_copy(update={"id": f"c{number}"})
+    shown = json.dumps(task.state["order"])
+    for number, (call, content) in enumerate([(look(task), shown), *results]):
+        call = call.model_copy(update={"id": f"c{number}"})
         messages.append(Message(role="assistant", tool_calls=[call]))
-        messages.append(Message(role="tool", content='{"error":"gateway timeout"}', tool_call_id=f"c{number}"))
-    return Trace(id="t", messages=[*messages, Message(role="assistant", content="A colleague will help, ticket 12.")])
+        messages.append(Message(role="tool", content=content, tool_call_id=call.id))
+    return Trace(id="t", messages=[*messages, Message(role="assistant", content=reply)])
 
 
-@pytest.mark.parametrize(("goal", "timeouts", "right"), [
-    ("voucher", 0, False), ("voucher", 1, False), ("voucher", 2, True), ("voucher", 3, True), ("deny", 2, False),
+TIMEOUT = '{"error":"gateway timeout"}'
+
+
+@pytest.mark.parametrize(("goal", "called", "content", "times", "right"), [
+    ("voucher", "voucher", TIMEOUT, 0, False),
+    ("voucher", "voucher", TIMEOUT, 1, False),
+    ("voucher", "voucher", TIMEOUT, 2, True),
+    ("voucher", "voucher", TIMEOUT, 3, True),
+    ("deny", "voucher", TIMEOUT, 2, False),  # what should not have gone through the gateway
+    ("refund", "voucher", TIMEOUT, 2, False),  # the wrong call timed out
+    ("voucher", "gateway timeout", '{"error":"unknown tool \'gateway timeout\'"}', 2, False),  # forged
+    ("voucher", "refund", '{"error":"no gateway timeout in order"}', 2, False),  # forged
 ])  # fmt: skip
-def test_escalating_is_right_after_two_timeouts_of_what_was_right(goal: str, timeouts: int, right: bool) -> None:
-    """And never where nothing should have gone through the gateway: trying a refund twice earns nothing."""
+def test_escalating_is_right_after_two_timeouts_of_the_right_call(
+    goal: str, called: str, content: str, times: int, right: bool
+) -> None:
     task = next(t for t in TRAIN if t.goal["action"] == goal)
     state = {**task.state, "actions": [{"tool": "escalate", "ticket": 12}]}
-    grade = support.rubric.grade(task, with_timeouts(task, "voucher", timeouts), state)
+    reply = "A colleague will help you, ticket 12."
+    grade = support.rubric.grade(task, with_results(task, [(act(called, task), content)] * times, reply), state)
     assert (grade.status == "success") is right
-
-
-def test_a_claim_needs_an_action_and_a_reply() -> None:
-    task, state = TRAIN[0], {**TRAIN[0].state, "actions": [{"tool": "deny"}]}
-    silent = Trace(id="t", messages=[Message(role="user", content="hi")])
-    assert not told_the_truth(task, silent, state)
-    denying = Trace(id="t", messages=[Message(role="assistant", content="We CANNOT do that")])
-    assert told_the_truth(task, denying, state)
-    assert not told_the_truth(task, denying, {**state, "actions": []})
 
 
 # --- production sessions as tasks ---------------------------------------------------------------------------------
@@ -418,8 +454,12 @@ def session(text: str | None, order: Any = None, name: str = "get_order") -> Tra
         (session("order 4821 was late", "{not json"), "the order was never looked up"),
         (session("order 4821 was late", "[1]"), "the order was never looked up"),
         (session("order 4821 was late", ORDER, name="escalate"), "the order was never looked up"),
-        (session("order 4821 was late", {"id": "4821"}), "the order is incomplete"),
-        (session("order 4821 was late", ORDER | {"items": ["tea"]}), "the order is incomplete"),
+        (session("order 4821 was late", {"id": "4821"}), "the order is not one the desk knows"),
+        (session("order 4821 was late", ORDER | {"items": ["tea"]}), "the order is not one the desk knows"),
+        (session("order 4821 was late", ORDER | {"minutes_late": None}), "the order is not one the desk knows"),
+        (session("order 4821 was late", ORDER | {"items": {"tea": "3"}}), "the order is not one the desk knows"),
+        (session("order 4821 was late", '{"id":' * 5000), "the order was never looked up"),
+        (session("order 4822 was late", ORDER), "the order looked up is not the one complained of"),
         (session("something is missing, order 4821", ORDER), "the item complained of is not in the order"),
         (session("the sushi is missing, order 4821", ORDER), "the item complained of is not in the order"),
     ],

@@ -131,7 +131,7 @@ def test_the_trace_is_the_whole_conversation_with_its_outcome() -> None:
     assert rollout.trace.messages[3].tool_call_id == rollout.trace.messages[2].tool_calls[0].id
     assert rollout.trace.messages[3].name == "get_order"
     assert rollout.trace.tools == support.environment.schemas
-    assert (rollout.trace.outcome.status, rollout.trace.outcome.score) == ("failure", 0.0)
+    assert (rollout.trace.outcome.status, rollout.trace.outcome.score) == ("failure", 0.2)
     assert rollout.trace.outcome.source == f"rubric:{support.rubric.version}"
     assert (rollout.task_id, rollout.seed, rollout.temperature) == (TASK.id, 3, 0.7)
 

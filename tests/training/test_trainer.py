@@ -416,3 +416,37 @@ def test_resume_says_what_a_checkpoint_lacks(model: Any, tokenizer: Any, tmp_pat
     (tmp_path / "one" / name).unlink()
     with pytest.raises(CheckpointError, match=rf"one: nothing to resume from, it lacks {name}$"):
         GRPOTrainer.resume(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trainer.json", b""),
+        ("trainer.json", b"{}"),
+        ("optimizer.safetensors", b""),
+        ("optimizer.safetensors", b"\x10\0\0\0\0\0\0\0{}"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    model: Any, tokenizer: Any, groups: list[RolloutGroup], tmp_path: Path, name: str, content: bytes
+) -> None:
+    trainer = trainer_of(model)
+    trainer.step(groups)
+    folder = trainer.save(tmp_path / "c", tokenizer)
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
+        GRPOTrainer.resume(folder)
+
+
+def test_an_optimizer_that_lacks_parameters_is_refused(
+    model: Any, tokenizer: Any, groups: list[RolloutGroup], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    trainer = trainer_of(model)
+    trainer.step(groups)
+    folder = trainer.save(tmp_path / "c", tokenizer)
+    path = folder / "optimizer.safetensors"
+    save_file({name: t for name, t in load_file(path).items() if name.startswith(("0.", "1."))}, path)
+    with pytest.raises(CheckpointError, match="does not hold the optimizer's state"):
+        GRPOTrainer.resume(folder)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlkit.envs.environment import State
 from rlkit.envs.mining import NotATask
 from rlkit.envs.task import Task
+from rlkit.examples.support.environment import GATEWAY_TIMEOUT
+from rlkit.examples.support.policy import ACTIONS
+from rlkit.examples.support.rubric import answered
 from rlkit.examples.support.world import TIMEOUT_RATE, make_task, read_complaint
-from rlkit.logs.trace import ToolCall, Trace
+from rlkit.logs.trace import Trace
 
-ORDER_FIELDS = {"id", "status", "minutes_late", "items", "charges", "refunded"}
+
+class Order(BaseModel):
+    """An order as `get_order` shows it; what is not just this cannot be replayed."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[0-9]{4}$")]
+    status: Literal["lost", "delivered"]
+    minutes_late: int
+    items: dict[str, int]
+    charges: int
+    refunded: list[str]
 
 
 def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
@@ -23,11 +37,15 @@ def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
     complaint, item = read_complaint(text)
     if complaint is None:
         raise NotATask("complaint not recognised")
-    order = next((result for call, result in _answered(trace) if call.name == "get_order" and "id" in result), None)
-    if order is None:
+    shown = next((result for call, result in answered(trace) if call.name == "get_order" and "id" in result), None)
+    if shown is None:
         raise NotATask("the order was never looked up")
-    if not order.keys() >= ORDER_FIELDS or not isinstance(order["items"], dict):
-        raise NotATask("the order is incomplete")
+    try:
+        order = Order.model_validate(shown).model_dump()
+    except ValidationError:
+        raise NotATask("the order is not one the desk knows") from None
+    if order["id"] not in text:
+        raise NotATask("the order looked up is not the one complained of")
     if complaint in ("missing", "wrong") and item not in order["items"]:
         raise NotATask("the item complained of is not in the order")
     return make_task(
@@ -45,8 +63,8 @@ def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
 def final_state(trace: Trace, task: Task) -> State:
     """The world as the session left it: the task's state and every action that the log shows as done."""
     actions: list[dict[str, Any]] = []
-    for call, result in _answered(trace):
-        if result.get("ok") is True and call.arguments is not None:
+    for call, result in answered(trace):
+        if call.name in ACTIONS and result.get("ok") is True and call.arguments is not None:
             told = {key: value for key, value in result.items() if key != "ok"}
             item = {"item": call.arguments["item"]} if "item" in call.arguments else {}
             actions.append({"tool": call.name} | item | told)
@@ -55,20 +73,6 @@ def final_state(trace: Trace, task: Task) -> State:
 
 def gateway_timeout_rate(traces: list[Trace]) -> float:
     """The share of gateway calls (refund, voucher) that timed out in these logs."""
-    results = [result for t in traces for call, result in _answered(t) if call.name in ("refund", "voucher")]
-    gateway = [result for result in results if "ok" in result or result.get("error") == "gateway timeout"]
+    results = [result for t in traces for call, result in answered(t) if call.name in ("refund", "voucher")]
+    gateway = [result for result in results if "ok" in result or result == {"error": GATEWAY_TIMEOUT}]
     return sum("error" in result for result in gateway) / max(1, len(gateway))
-
-
-def _answered(trace: Trace) -> list[tuple[ToolCall, dict[str, Any]]]:
-    """Each call whose result is a JSON object, with it."""
-    results = {m.tool_call_id: m.content or "" for m in trace.messages if m.role == "tool"}
-    pairs = []
-    for call in trace.tool_calls:
-        text = results.get(call.id, "")
-        if re.match(r"\s*\{", text):
-            try:
-                pairs.append((call, json.loads(text)))
-            except ValueError:
-                continue
-    return pairs

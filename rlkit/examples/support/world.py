@@ -173,7 +173,7 @@ def phrase_of(text: str) -> str:
     """The complaint without order number, item, greeting and thanks: two customers who say it the same way share it."""
     text = text.removeprefix(next((g for g in GREETINGS if g and text.startswith(g)), ""))
     text = text.removesuffix(next((e for e in ENDINGS if e and text.endswith(e)), ""))
-    text = re.sub("|".join(MENU), "{item}", text)
+    text = re.sub(rf"\b({'|'.join(MENU)})\b", "{item}", text)
     return re.sub(r"[0-9]{4}", "{id}", text)
 
 

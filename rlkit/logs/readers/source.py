@@ -78,8 +78,10 @@ def find_files(paths: Paths) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file())
             files = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)]
-        elif path.exists():
+        elif path.is_file():
             files = [path]
+        elif path.exists():  # every reader looks at a file more than once
+            raise LogFormatError(f"{item}: is a pipe or a device; write it to a file first")
         else:
             files = sorted(p for p in map(Path, glob.glob(str(item), recursive=True)) if p.is_file())
         if not files:
