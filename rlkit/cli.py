@@ -175,7 +175,7 @@ def evaluate(
 ) -> None:
     """How often a model succeeds where production did or did not.
 
-    Example: rlkit eval runs/support/checkpoints/step-000120 --logs june.jsonl
+    Example: rlkit eval runs/support/checkpoints/step-000150 --logs june.jsonl
     """
     from rlkit.evaluate import evaluate_policy, evaluate_traces
     from rlkit.models import load_model

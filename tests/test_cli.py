@@ -138,7 +138,7 @@ def test_doctor(rlkit: Command) -> None:
     ("line", "complaint"),
     [
         ("learning_rat: 1", "run.yaml: unknown field 'learning_rat'; did you mean 'learning_rate'?"),
-        ("temperature: 0", "run.yaml: temperature: Input should be greater than 0 (got 0)"),
+        ("temperature: 0", "run.yaml: temperature: Input should be greater than or equal to 0.0001 (got 0)"),
         ("clip_low: 1.5", "run.yaml: clip_low: Input should be less than 1 (got 1.5)"),
         (
             "steps: many",

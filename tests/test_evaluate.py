@@ -129,9 +129,8 @@ def test_an_error_in_one_episode_ends_them_all() -> None:
     def broken(messages: list[Message]) -> Message:
         raise RuntimeError("a bug in the agent")
 
-    with pytest.raises(ExceptionGroup) as error:
+    with pytest.raises(RuntimeError, match="a bug in the agent"):  # itself, not a group of three
         evaluate_policy(*policy(broken), TASKS[:3], PARAMS)
-    assert error.group_contains(RuntimeError, match="a bug in the agent")
 
 
 def test_it_runs_where_an_event_loop_runs_already() -> None:

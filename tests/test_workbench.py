@@ -96,4 +96,4 @@ def test_run_config_takes_one_log_or_several(tmp_path: Path) -> None:
 
 def test_the_shipped_config_is_valid() -> None:
     config = RunConfig.from_yaml(Path(__file__).parent.parent / "data" / "configs" / "support.yaml")
-    assert (config.environment, config.steps, config.output) == ("rlkit.examples.support", 120, None)
+    assert (config.environment, config.steps, config.output) == ("rlkit.examples.support", 150, None)
