@@ -201,7 +201,11 @@ def test_a_success_needs_no_more_than_the_right_messages() -> None:
     rng = random.Random(1)
     task = next(t for t in (support.sample_task(rng) for _ in range(99)) if t.goal["action"] == "deny")
     order = task.state["order"]["id"]
-    script = [call("get_order", id=order), call("deny", id=order), reply("Sorry, I cannot give anything for this order.")]
+    script = [
+        call("get_order", id=order),
+        call("deny", id=order),
+        reply("Sorry, I cannot give anything for this order."),
+    ]
     rollout = asyncio.run(run_episode(ScriptedSampler(script), HARNESS, task, PARAMS))
     assert (rollout.grade.status, rollout.reward) == ("success", 1.0)
 
