@@ -240,3 +240,11 @@ def test_ids_of_every_kind():
 
 def test_every_code_has_a_sentence():
     assert all(sentence.endswith(".") for _, sentence in CODES.values())
+
+
+def test_only_one_key_is_the_outcome_and_the_others_stay_in_the_metadata(tmp_path: Path) -> None:
+    record = {"messages": [{"role": "user", "content": "hi"}], "outcome": "success", "reward": 0.3, "score": 0.7}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    (trace,) = read_traces(tmp_path / "a.jsonl")
+    assert trace.outcome.status == "success"
+    assert trace.metadata == {"reward": 0.3, "score": 0.7}

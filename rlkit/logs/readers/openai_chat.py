@@ -17,7 +17,7 @@ from rlkit.logs.report import Notes, ReadReport
 from rlkit.logs.trace import Trace
 
 _OUTCOMES = ("outcome", "feedback", "reward", "score")
-_OWN = frozenset({"id", "parent_id", "messages", "tools", "functions", "metadata", *_OUTCOMES})
+_OWN = frozenset({"id", "parent_id", "messages", "tools", "functions", "metadata"})
 
 
 def matches(record: Any) -> bool:
@@ -66,7 +66,7 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
         tools=parse_tools(value.get("tools", value.get("functions")), notes),
         outcome=parse_outcome(value.get(key), key, notes, key),
         parent_id=parent if isinstance(parent, str) else None,
-        metadata=_metadata(value, notes),
+        metadata=_metadata(value, key, notes),
         source=record.place,
         raw=value,
         diagnostics=notes,
@@ -101,10 +101,11 @@ def _id(record: Record, notes: Notes) -> str:
     return Path(record.place).name
 
 
-def _metadata(value: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """`metadata`, and every key of the record that we have no place for."""
+def _metadata(value: dict[str, Any], outcome: str, notes: Notes) -> dict[str, Any]:
+    """`metadata`, and every key of the record that we have no place for, further outcomes included."""
     logged = value.get("metadata")
     if logged is not None and not isinstance(logged, dict):
         notes.add("metadata_wrong_type", "metadata")
         logged = None
-    return {key: item for key, item in value.items() if key not in _OWN} | (logged or {})
+    others = {key: item for key, item in value.items() if key not in _OWN and key != outcome}
+    return others | (logged or {})
