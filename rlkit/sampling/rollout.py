@@ -22,9 +22,17 @@ class Chat(Protocol):
 
     end_id: int
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]: ...
-    def extension(self, messages: Sequence[Message]) -> list[int]: ...
-    def parse(self, token_ids: Sequence[int], turn: int) -> Message: ...
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """A conversation's tokens, up to where the model speaks."""
+        ...
+
+    def extension(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of the tools' answers to a finished turn, up to where the model speaks again."""
+        ...
+
+    def parse(self, token_ids: Sequence[int], turn: int) -> Message:
+        """What the model said in a turn; never raises."""
+        ...
 
 
 @dataclass(frozen=True)
