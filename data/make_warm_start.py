@@ -1,4 +1,4 @@
-"""Train the course's warm-start checkpoint: `python data/make_warm_start.py` (about two CPU-minutes).
+"""Train the course's warm-start checkpoint: `python data/make_warm_start.py` (about four CPU-minutes).
 
 30,000 synthetic production sessions, one pass and a half of next-token prediction on what the agent said. Prints how
 well the model does on held-out tasks before it writes anything.

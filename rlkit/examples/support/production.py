@@ -36,7 +36,7 @@ def production_sessions(count: int, pool: Pool = "train", seed: int = 0, start: 
 def warm_start(
     sessions: Sequence[Sequence[Message]] | None = None, steps: int = 1400, seed: int = 0, progress: bool = True
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """A small model taught to talk as the production agent did, mistakes included; about two CPU-minutes.
+    """A small model taught to talk as the production agent did, mistakes included; about four CPU-minutes.
 
     `sessions` are conversations to imitate; by default 30,000 fresh ones of the training pool.
     """
