@@ -39,7 +39,7 @@ class CallsFirst(ChatFormat):
 
     def parse(self, token_ids: Sequence[int], turn: int) -> Message:
         call = ToolCall(id="call_0", name="get_order", arguments={"id": "1234"})
-        return super().parse(token_ids, turn).model_copy(update={"tool_calls": [call] if turn == 0 else []})
+        return dataclasses.replace(super().parse(token_ids, turn), tool_calls=[call] if turn == 0 else [])
 
 
 class Setting:

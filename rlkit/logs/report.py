@@ -31,10 +31,12 @@ CODES: dict[str, tuple[Severity, str]] = {
     "role_function": ("info", "Legacy role `function` was read as `tool`."),
     "content_null": ("warning", "The message has neither text nor a tool call."),
     "content_parts": ("info", "The content came in parts; their text was joined."),
-    "content_part_skipped": ("warning", "A part that is not text was left in the raw record."),
+    "content_part_skipped": ("warning", "A part that is not text was kept in `Message.extra`."),
     "content_wrong_type": ("warning", "The content is not text; kept as JSON."),
     "refusal": ("info", "The model refused; the refusal is the message's text."),
     "name_wrong_type": ("warning", "The message's name is not text; left out."),
+    "timestamp_naive": ("info", "The time has no zone; taken as UTC."),
+    "timestamp_unreadable": ("warning", "The time can't be read; left in the raw record."),
     # tool calls and results
     "function_call_legacy": ("info", "Legacy `function_call` was read as a tool call."),
     "tool_calls_wrong_type": ("error", "`tool_calls` is not a list of objects; left out."),

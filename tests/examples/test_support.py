@@ -4,6 +4,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -376,7 +377,7 @@ def with_results(task: Task, results: list[tuple[ToolCall, str]], reply: str) ->
     messages = list(task.messages)
     shown = json.dumps(task.state["order"])
     for number, (call, content) in enumerate([(look(task), shown), *results]):
-        call = call.model_copy(update={"id": f"c{number}"})
+        call = replace(call, id=f"c{number}")
         messages.append(Message(role="assistant", tool_calls=[call]))
         messages.append(Message(role="tool", content=content, tool_call_id=call.id))
     return Trace(id="t", messages=[*messages, Message(role="assistant", content=reply)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from rlkit.examples import support
 from rlkit.examples.support.world import MENU
@@ -23,6 +24,7 @@ from rlkit.sampling.chat import (
     render_texts,
 )
 
+MESSAGES = TypeAdapter(list[Message])
 LETTERS = "".join(map(chr, range(32, 127))) + "éüßñ東京🍜\n\t"
 
 
@@ -183,7 +185,7 @@ def test_a_turn_cut_before_its_end_token_is_read_all_the_same() -> None:
 def test_what_is_not_a_json_object_is_kept_raw(text: str, name: str, raw: str) -> None:
     call = parse_call(text, "c")
     assert (call.name, call.arguments, call.raw_arguments) == (name, None, raw)
-    Message(role="assistant", tool_calls=[call]).model_dump_json()  # and can be written out
+    MESSAGES.dump_json([Message(role="assistant", tool_calls=[call])])  # and can be written out
 
 
 def test_nesting_without_end_does_not_raise() -> None:
@@ -195,7 +197,7 @@ def test_parse_reads_any_tokens_at_all(ids: list[int]) -> None:
     message = CHAT.parse(ids, turn=1)
     assert len(message.tool_calls) == ids.count(ids_of(CHAT, CALL)[0])
     assert len({call.id for call in message.tool_calls}) == len(message.tool_calls)
-    message.model_dump_json()
+    MESSAGES.dump_json([message])
 
 
 def test_a_special_token_in_the_middle_of_a_turn_is_text() -> None:

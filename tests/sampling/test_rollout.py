@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -269,7 +270,7 @@ class CallsFirst(ChatFormat):
 
     def parse(self, token_ids: Sequence[int], turn: int) -> Message:
         one = ToolCall(id="call_0", name="get_order", arguments={"id": "1234"})
-        return super().parse(token_ids, turn).model_copy(update={"tool_calls": [one] if turn == 0 else []})
+        return dataclasses.replace(super().parse(token_ids, turn), tool_calls=[one] if turn == 0 else [])
 
 
 def play_many(count: int, slots: int, tasks: list[Task], seed: int = 0) -> list[Rollout]:

@@ -42,7 +42,7 @@ class CallsTwice(ChatFormat):
         if turn >= 1 + sum(token_ids) % 3:
             return message
         call = ToolCall(id=f"call_{turn}", name="get_order", arguments={"id": "1234"})
-        return message.model_copy(update={"tool_calls": [call]})
+        return dataclasses.replace(message, tool_calls=[call])
 
 
 RUBRIC = Rubric("length", (Check("length", 1, lambda task, trace, state: len(trace.final_reply or "") % 4 / 3),))

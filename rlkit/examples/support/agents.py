@@ -9,6 +9,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rlkit.envs.environment import Episode
@@ -24,15 +25,15 @@ MAX_TURNS = 8
 # The production agent's flaws, each drawn once a session. The first three are systematic: wrong far more often than
 # right, so that neither greedy decoding nor imitation repairs them. The others are noise.
 FLAWS = {
-    "no_retry": 0.8,  # after one gateway timeout it escalates at once instead of trying again
-    "refunds_again": 0.8,  # it refunds what the order says was refunded before
-    "denies_lost": 0.75,  # it denies an order that was lost
+    "no_retry": 0.82,  # after one gateway timeout it escalates at once instead of trying again
+    "refunds_again": 0.82,  # it refunds what the order says was refunded before
+    "denies_lost": 0.78,  # it denies an order that was lost
     "no_lookup": 0.04,
-    "wrong_action": 0.05,
-    "wrong_item": 0.03,
+    "wrong_action": 0.06,
+    "wrong_item": 0.04,
     "bad_call": 0.02,
-    "wrong_number": 0.04,
-    "wrong_claim": 0.03,
+    "wrong_number": 0.05,
+    "wrong_claim": 0.05,
 }
 
 
@@ -135,7 +136,7 @@ def _garble(message: Message, flaws: set[str], luck: float) -> Message:
         content = _pick(["Sorry, I cannot give anything for this order.", "Sorry, I refunded your order."], luck)
     elif "wrong_number" in flaws:
         content = re.sub(r"[0-9]+", lambda found: str(int(found[0]) + 1 + int(luck * 8)), content)
-    return message.model_copy(update={"content": content})
+    return replace(message, content=content)
 
 
 def _pick(options: list[Any], luck: float) -> Any:

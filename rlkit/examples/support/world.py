@@ -110,7 +110,7 @@ PHRASES: dict[str, list[str]] = {
     ],
 }
 COMPLAINTS = tuple(PHRASES)
-TIMEOUT_RATE = 0.3
+TIMEOUT_RATE = 0.36
 """Share of gateway calls (refund, voucher) that time out."""
 
 _HELDOUT_PHRASES = 2

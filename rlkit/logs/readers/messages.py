@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlkit.logs.jsontext import dumps, loads
 from rlkit.logs.report import Notes
+from rlkit.logs.timestamps import parse_timestamp
 from rlkit.logs.trace import Message, Role, ToolCall
 
 _ROLES: dict[Any, Role] = {
@@ -13,43 +15,76 @@ _ROLES: dict[Any, Role] = {
     "developer": "system", "function": "tool",
 }  # fmt: skip
 _TEXT_PARTS = {"text", "input_text", "output_text"}
+_PLAIN = frozenset({"role", "content", "tool_calls"})
+_KNOWN = _PLAIN | {"function_call", "tool_call_id", "name", "reasoning", "reasoning_content", "timestamp"}
+_CALL_KNOWN = frozenset({"id", "type", "function", "name", "arguments"})
 
 
-def parse_messages(raw: list[Any], notes: Notes, path: str = "messages") -> list[Message]:
+def parse_messages(
+    raw: Sequence[Any], notes: Notes, path: str = "messages", paths: Sequence[str] | None = None
+) -> list[Message]:
     """Read a list of OpenAI-style messages, in order; what is odd goes to `notes` with its path, never up as an error.
 
-    A message is left out only where it is no object or its role is unknown. `raw` is not changed.
+    A message is left out only where it is no object or its role is unknown. `raw` is not changed. Item i stands at
+    `paths[i]` of the record, else at `path[i]`.
     """
     pairing = _Pairing(notes)
     messages = []
     for index, item in enumerate(raw):
-        where = f"{path}[{index}]"
-        role = _role(item, notes, where)
-        if role is None:
-            continue
-        content = item.get("content")
-        if content is not None and not isinstance(content, str):
-            content = _text(content, notes, f"{where}.content")
-        if content is None and "refusal" in item:
-            content = _refusal(item["refusal"], notes, where)
-        calls: list[ToolCall] = []
-        if "tool_calls" in item or "function_call" in item:
-            calls = _tool_calls(item, index, pairing, notes, where)
-        if calls and role != "assistant":
-            notes.add("tool_calls_wrong_role", where)
-        if content is None and not calls:
-            notes.add("content_null", where)
-        name = item.get("name")
-        if name is not None and not isinstance(name, str):
-            notes.add("name_wrong_type", where)
-            name = None
-        if role == "tool":
-            call_id = pairing.answer(item.get("tool_call_id"), name, index, where, has_ids=item["role"] == "tool")
-            messages.append(Message(role=role, content=content, tool_call_id=call_id, name=name))
-        else:
-            messages.append(Message(role=role, content=content, tool_calls=calls, name=name))
+        if type(item) is dict and len(item) == 2:  # most messages of most logs: a role and its text
+            role, content = item.get("role"), item.get("content")
+            if type(content) is str and (role == "user" or role == "assistant" or role == "system"):
+                messages.append(Message(role, content))
+                continue
+        message = _message(item, index, pairing, notes, paths[index] if paths else f"{path}[{index}]")
+        if message is not None:
+            messages.append(message)
     pairing.close()
     return messages
+
+
+def _message(item: Any, index: int, pairing: _Pairing, notes: Notes, where: str) -> Message | None:
+    """One message with all its oddities; None where it must be left out."""
+    role = _role(item, notes, where)
+    if role is None:
+        return None
+    content, extra = item.get("content"), None if item.keys() <= _PLAIN else _extra(item, role)
+    if content is not None and not isinstance(content, str):
+        content, whole = _text(content, notes, f"{where}.content")
+        extra = extra if whole else {"content": item["content"]} | (extra or {})
+    if content is None and isinstance(item.get("refusal"), str):
+        notes.add("refusal", f"{where}.refusal")
+        content = item["refusal"]
+    calls = _tool_calls(item, index, pairing, notes, where) if "tool_calls" in item or "function_call" in item else []
+    if calls and role != "assistant":
+        notes.add("tool_calls_wrong_role", where)
+    reasoning = item.get("reasoning") or item.get("reasoning_content")
+    reasoning = reasoning if isinstance(reasoning, str) else None
+    if content is None and not calls and reasoning is None:
+        notes.add("content_null", where)
+    name, call_id = item.get("name"), None
+    if name is not None and not isinstance(name, str):
+        notes.add("name_wrong_type", where)
+        name = None
+    if role == "tool":
+        call_id = pairing.answer(item.get("tool_call_id"), name, index, where, has_ids=item["role"] == "tool")
+    time = item.get("timestamp")
+    if time is not None:
+        time = parse_timestamp(time, notes, f"{where}.timestamp")
+    return Message(role, content, calls, call_id, name, reasoning, time, extra)
+
+
+def _extra(item: dict[str, Any], role: Role) -> dict[str, Any] | None:
+    """What a logged message says that `Message` has no field for, as logged."""
+    kept = {key: value for key, value in item.items() if key not in _KNOWN and value is not None}
+    for key in ("reasoning", "reasoning_content", "name"):
+        if item.get(key) is not None and not isinstance(item[key], str):
+            kept[key] = item[key]
+    if role != "tool" and item.get("tool_call_id") is not None:
+        kept["tool_call_id"] = item["tool_call_id"]
+    if role != item["role"]:
+        kept["role"] = item["role"]
+    return kept or None
 
 
 def parse_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, str | None]:
@@ -87,33 +122,32 @@ def _role(item: Any, notes: Notes, where: str) -> Role | None:
     return role
 
 
-def _text(content: Any, notes: Notes, where: str) -> str | None:
-    """The text of content that is neither a string nor null: parts joined, anything else as JSON."""
+def _text(content: Any, notes: Notes, where: str) -> tuple[str | None, bool]:
+    """The text of content that is neither a string nor null: parts joined, anything else as JSON.
+
+    The second value is False where the text does not say it all.
+    """
     if not isinstance(content, list):
         notes.add("content_wrong_type", where)
-        return dumps(content)
-    texts = []
+        return dumps(content), False
+    texts, whole = [], True
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, str):
             texts.append(part)
         elif kind in _TEXT_PARTS and isinstance(part.get("text"), str):
             texts.append(part["text"])
+            whole = whole and len(part) == 2
         elif kind == "refusal" and isinstance(part.get("refusal"), str):
             notes.add("refusal", f"{where}[{index}]")
             texts.append(part["refusal"])
+            whole = False
         else:
-            detail = f"A part of type {kind!r} is not text; left in the raw record."
+            detail = f"A part of type {kind!r} is not text; kept in `Message.extra`."
             notes.add("content_part_skipped", f"{where}[{index}]", detail)
+            whole = False
     notes.add("content_parts", where)
-    return "".join(texts) if texts else None
-
-
-def _refusal(refusal: Any, notes: Notes, where: str) -> str | None:
-    if not isinstance(refusal, str):
-        return None
-    notes.add("refusal", f"{where}.refusal")
-    return refusal
+    return "".join(texts) if texts else None, whole
 
 
 def _tool_calls(item: dict[str, Any], index: int, pairing: _Pairing, notes: Notes, where: str) -> list[ToolCall]:
@@ -131,8 +165,10 @@ def _tool_calls(item: dict[str, Any], index: int, pairing: _Pairing, notes: Note
             continue
         function = call.get("function")
         function = function if isinstance(function, dict) else call  # some loggers leave the wrapper out
-        made_up = f"call_{index}_{k}"
-        calls.append(_tool_call(function, pairing.call(call.get("id"), made_up, function, f"{spot}.id"), notes, spot))
+        call_id = pairing.call(call.get("id"), f"call_{index}_{k}", function, f"{spot}.id")
+        calls.append(_tool_call(function, call_id, notes, spot))
+        if not call.keys() <= _CALL_KNOWN:
+            calls[-1].extra = {key: value for key, value in call.items() if key not in _CALL_KNOWN} or None
     legacy = item.get("function_call")
     if isinstance(legacy, dict):
         spot = f"{where}.function_call"
