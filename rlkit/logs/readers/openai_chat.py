@@ -6,18 +6,20 @@ Only `messages` is required. The outcome is read from `outcome`, `feedback`, `re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from rlkit.logs.readers.messages import parse_messages
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
 from rlkit.logs.report import Notes, ReadReport
-from rlkit.logs.trace import Trace
+from rlkit.logs.trace import Relation, Trace
 
 _OUTCOMES = ("outcome", "feedback", "reward", "score")
-_OWN = frozenset({"id", "parent_id", "messages", "tools", "functions", "metadata"})
+_OWN = frozenset({"id", "messages", "tools", "functions", "metadata"})
+_LINKS = frozenset({"parent_id", "relation", "parent_call_id"})
+_NONE: frozenset[str] = frozenset()
 
 
 def matches(record: Any) -> bool:
@@ -27,8 +29,15 @@ def matches(record: Any) -> bool:
 
 def read(source: Source, report: ReadReport) -> Iterator[Trace]:
     """One trace a record; a record without any message is counted in `report` and skipped."""
+    return read_each(source, report, to_trace)
+
+
+def read_each(
+    source: Source, report: ReadReport, to_trace: Callable[[Record, Notes], Trace | None], quiet: frozenset[str] = _NONE
+) -> Iterator[Trace]:
+    """For formats with a session a record: `to_trace(record, notes)` or, where that is None, why in the last note."""
     for record in source.records(report):
-        notes = Notes(record.line, record.root)
+        notes = Notes(record.line, record.root, quiet)
         try:
             trace = to_trace(record, notes)
         except RecursionError:
@@ -59,18 +68,27 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
         notes.add("no_messages", "messages")
         return None
     key = next((key for key in _OUTCOMES if value.get(key) is not None), "")
-    parent = value.get("parent_id")
+    parent, relation, parent_call = parse_links(value)
     return Trace(
         id=_id(record, notes),
         messages=messages,
         tools=parse_tools(value.get("tools", value.get("functions")), notes),
         outcome=parse_outcome(value.get(key), key, notes, key),
-        parent_id=parent if isinstance(parent, str) else None,
+        parent_id=parent,
+        relation=relation,
+        parent_call_id=parent_call,
         metadata=_metadata(value, key, notes),
         source=record.place,
         raw=value,
         diagnostics=notes,
     )
+
+
+def parse_links(value: dict[str, Any]) -> tuple[str | None, Relation | None, str | None]:
+    """`(parent_id, relation, parent_call_id)` of a record in which we, or someone like us, wrote them."""
+    parent, call, relation = value.get("parent_id"), value.get("parent_call_id"), value.get("relation")
+    known = cast(Relation, relation) if relation in get_args(Relation) else None
+    return parent if isinstance(parent, str) else None, known, call if isinstance(call, str) else None
 
 
 def parse_tools(logged: Any, notes: Notes, path: str = "tools") -> list[dict[str, Any]]:
@@ -107,5 +125,5 @@ def _metadata(value: dict[str, Any], outcome: str, notes: Notes) -> dict[str, An
     if logged is not None and not isinstance(logged, dict):
         notes.add("metadata_wrong_type", "metadata")
         logged = None
-    others = {key: item for key, item in value.items() if key not in _OWN and key != outcome}
+    others = {key: item for key, item in value.items() if key not in _OWN | _LINKS and key != outcome}
     return others | (logged or {})

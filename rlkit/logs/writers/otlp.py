@@ -1,40 +1,20 @@
-"""A `Trace` as a record of a format, and records as a file: what `read_traces` reads back without loss.
+"""A `Trace` as OTel GenAI spans in OTLP-JSON.
 
-Id, messages, tools, outcome and metadata survive `to_openai` and `to_otlp` exactly, provided that every call has its
-own id and every result names the call it answers, as `read_traces` makes sure of.
+Id, messages, tools, outcome and metadata survive exactly, provided that every call has its own id and every result
+names the call it answers, as `read_traces` makes sure of.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from rlkit.files import atomic_write
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.trace import Message, Outcome, ToolCall, Trace
+from rlkit.logs.writers.openai import written_arguments
 
 _START = 1_767_225_600_000_000_000  # 2026-01-01: a trace keeps no clock, so the spans get one that only orders them
 _SECOND = 1_000_000_000
-
-
-def to_openai(trace: Trace) -> dict[str, Any]:
-    """An OpenAI chat record: `id`, `messages`, `tools`, `metadata`, and `outcome` as `{"status", "score", "source"}`.
-
-    Arguments come as the agent wrote them, else as compact JSON. Empty fields are left out.
-    """
-    record: dict[str, Any] = {"id": trace.id, "messages": [_openai_message(message) for message in trace.messages]}
-    if trace.tools:
-        record["tools"] = [{"type": "function", "function": tool} for tool in trace.tools]
-    if trace.outcome != Outcome():
-        record["outcome"] = trace.outcome.model_dump()
-    if trace.parent_id is not None:
-        record["parent_id"] = trace.parent_id
-    if trace.metadata:
-        record["metadata"] = trace.metadata
-    return record
 
 
 def to_otlp(trace: Trace) -> dict[str, Any]:
@@ -75,36 +55,6 @@ def to_otlp(trace: Trace) -> dict[str, Any]:
     return {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [scope]}]}
 
 
-def write_jsonl(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    """Write one record a line, whole or not at all; gzipped where the name ends in `.gz`.
-
-    The same records give the same bytes. Holds the whole file in memory. Raises `OSError` as `atomic_write` does.
-    """
-    data = "".join(dumps(record) + "\n" for record in records).encode()
-    atomic_write(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
-
-
-def _openai_message(message: Message) -> dict[str, Any]:
-    record: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        record["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _written(call)}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        record["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        record["name"] = message.name
-    return record
-
-
-def _written(call: ToolCall) -> str | None:
-    """The arguments as text: as the agent wrote them where we know, else as compact JSON."""
-    if call.raw_arguments is not None or call.arguments is None:
-        return call.raw_arguments
-    return dumps(call.arguments)
-
-
 def _otel_message(message: Message) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     if message.role == "tool":
@@ -139,7 +89,7 @@ def _tool_span(call: ToolCall, result: Message) -> tuple[str, dict[str, Any]]:
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": call.id,
     }
-    if (written := _written(call)) is not None:
+    if (written := written_arguments(call)) is not None:
         attributes["gen_ai.tool.call.arguments"] = written
     if result.content is not None:
         attributes["gen_ai.tool.call.result"] = result.content

@@ -1,0 +1,28 @@
+"""Traces as records of a format, one small module each, and records as a file; readers read them back.
+
+A writer is a module with `session_records(traces)`: all traces of one session, the main one first, as that format's
+records.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rlkit.files import atomic_write
+from rlkit.logs.jsontext import dumps
+from rlkit.logs.writers.openai import to_openai
+from rlkit.logs.writers.otlp import to_otlp
+
+__all__ = ["to_openai", "to_otlp", "write_jsonl"]
+
+
+def write_jsonl(records: Iterable[dict[str, Any]], path: str | Path) -> None:
+    """Write one record a line, whole or not at all; gzipped where the name ends in `.gz`.
+
+    The same records give the same bytes. Holds the whole file in memory. Raises `OSError` as `atomic_write` does.
+    """
+    data = "".join(dumps(record) + "\n" for record in records).encode()
+    atomic_write(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
