@@ -109,7 +109,7 @@ def ingest(
     from rlkit.logs.report import ReadReport
     from rlkit.logs.writers import to_openai, write_jsonl
 
-    if out.resolve() in [file.resolve() for file in find_files(paths)]:
+    if out.resolve() in [Path(file).resolve() for file in find_files(paths)]:
         raise LogFormatError(f"{out}: is one of the logs to read; choose another file with --out")
     report = ReadReport()
     with _kept(lambda: "nothing was written"):

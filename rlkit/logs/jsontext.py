@@ -10,6 +10,8 @@ import orjson
 # Digits become "0", a minus stays and all else is NUL, so that long integers can be searched for at memory speed.
 _DIGITS = bytes(48 if 48 <= byte < 58 else 45 if byte == 45 else 0 for byte in range(256))
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19  # the shortest that may not fit 64 bits (nanoseconds have 19)
+# Of 20 bytes in a row five are every fourth of the text: a look at those rules nearly all of it out.
+_DIGIT_OR_MINUS = bytes(48 if 48 <= byte < 58 or byte == 45 else 0 for byte in range(256))
 
 
 def loads(data: bytes | str) -> Any:
@@ -25,8 +27,7 @@ def parse(data: bytes | str) -> tuple[Any, bool]:
     """As `loads`; the second value is False where the text was not strict JSON but could be read all the same."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
-    digits = data.translate(_DIGITS)
-    long_integers = _LONG in digits or _LONG_NEGATIVE in digits
+    long_integers = _has_long_integers(data)
     if not long_integers:  # orjson turns longer integers into floats
         try:
             return orjson.loads(data), True
@@ -37,6 +38,14 @@ def parse(data: bytes | str) -> tuple[Any, bool]:
     except UnicodeDecodeError:
         text = data.decode("utf-8", "surrogateescape")
     return json.loads(text), long_integers
+
+
+def _has_long_integers(data: bytes) -> bool:
+    """Whether there may be an integer beyond 64 bits, which orjson would turn into a float."""
+    if len(data) < len(_LONG) or b"00000" not in data[::4].translate(_DIGIT_OR_MINUS):
+        return False
+    digits = data.translate(_DIGITS)
+    return _LONG in digits or _LONG_NEGATIVE in digits
 
 
 def dumps(value: Any) -> str:

@@ -143,12 +143,13 @@ class ReadReport:
 
     def add(self, trace: Trace) -> bool:
         """Count one trace; False where it must be held back."""
-        file = re.sub(r":\d+$|\[\d+\]$", "", trace.source)
-        for item in trace.diagnostics:
-            self.note(item, file)
-        if any(item.code in QUARANTINE for item in trace.diagnostics):
-            self.quarantined += 1
-            return False
+        if trace.diagnostics:
+            file = re.sub(r":\d+$|\[\d+\]$", "", trace.source)
+            for item in trace.diagnostics:
+                self.note(item, file)
+            if any(item.code in QUARANTINE for item in trace.diagnostics):
+                self.quarantined += 1
+                return False
         self.traces += 1
         self.messages += len(trace.messages)
         return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby, islice
-from pathlib import Path
 from types import ModuleType
 
 from rlkit.logs.readers import openai_chat, otel
@@ -41,7 +40,7 @@ def read_traces(path: Paths, format: str = "auto", report: ReadReport | None = N
     return _read(find_files(path), format, ReadReport() if report is None else report)
 
 
-def _read(files: list[Path], format: str, report: ReadReport) -> Iterator[Trace]:
+def _read(files: list[str], format: str, report: ReadReport) -> Iterator[Trace]:
     before = {code: tally.count for code, tally in report.diagnostics.items()}
     read = report.traces + report.quarantined
     # Files of one format that follow each other are read as one, so that a session may span rotated files.
@@ -58,7 +57,7 @@ def _read(files: list[Path], format: str, report: ReadReport) -> Iterator[Trace]
         raise LogFormatError(_why_nothing(files, report, before))
 
 
-def _recognise(file: Path) -> ModuleType | None:
+def _recognise(file: str) -> ModuleType | None:
     """The reader for the first record that one recognises."""
     for record in islice(Source([file]).records(), _LOOK_AT):
         for reader in READERS.values():
@@ -67,8 +66,8 @@ def _recognise(file: Path) -> ModuleType | None:
     return None
 
 
-def _why_nothing(files: list[Path], report: ReadReport, before: dict[str, int]) -> str:
+def _why_nothing(files: list[str], report: ReadReport, before: dict[str, int]) -> str:
     new = [tally for code, tally in report.diagnostics.items() if tally.count > before.get(code, 0)]
     worst = min(new, key=lambda tally: ("error", "warning", "info").index(tally.severity), default=None)
-    where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    where = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     return f"{where}: no trace could be read" + (f" (at {worst.first}: {worst.detail})" if worst else "")

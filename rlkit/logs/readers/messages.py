@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from rlkit.logs.jsontext import dumps, loads
 from rlkit.logs.report import Notes
 from rlkit.logs.timestamps import parse_timestamp
@@ -15,6 +17,7 @@ _ROLES: dict[Any, Role] = {
     "developer": "system", "function": "tool",
 }  # fmt: skip
 _TEXT_PARTS = {"text", "input_text", "output_text"}
+_SPEAKERS = ("user", "assistant", "system")
 _PLAIN = frozenset({"role", "content", "tool_calls"})
 _KNOWN = _PLAIN | {"function_call", "tool_call_id", "name", "reasoning", "reasoning_content", "timestamp"}
 _CALL_KNOWN = frozenset({"id", "type", "function", "name", "arguments"})
@@ -30,17 +33,54 @@ def parse_messages(
     """
     pairing = _Pairing(notes)
     messages = []
+    add, waiting = messages.append, pairing.open
     for index, item in enumerate(raw):
-        if type(item) is dict and len(item) == 2:  # most messages of most logs: a role and its text
-            role, content = item.get("role"), item.get("content")
-            if type(content) is str and (role == "user" or role == "assistant" or role == "system"):
-                messages.append(Message(role, content))
-                continue
+        if type(item) is dict:  # first what nearly all messages are, without a call: half of the time goes here
+            role, content, size = item.get("role"), item.get("content"), len(item)
+            if type(content) is str:
+                if size == 2 and role in _SPEAKERS:
+                    add(Message(role, content))
+                    continue
+                if role == "tool" and (call_id := item.get("tool_call_id")).__class__ is str and call_id in waiting:
+                    name = item.get("name")
+                    if size == 3 + (name.__class__ is str):
+                        del waiting[call_id]
+                        add(Message(role, content, [], call_id, name))
+                        continue
+            if size == 3 and role == "assistant" and (content is None or type(content) is str):
+                calls = _plain_calls(item.get("tool_calls"), pairing)
+                if calls:
+                    add(Message(role, content, calls))
+                    continue
         message = _message(item, index, pairing, notes, paths[index] if paths else f"{path}[{index}]")
         if message is not None:
-            messages.append(message)
+            add(message)
     pairing.close()
     return messages
+
+
+def _plain_calls(logged: Any, pairing: _Pairing) -> list[ToolCall] | None:
+    """Calls with an id of their own, a name, and arguments that are the text of a JSON object; else None."""
+    if type(logged) is not list:
+        return None
+    calls = []
+    for call in logged:
+        function = call.get("function") if type(call) is dict and len(call) == 3 and "type" in call else None
+        if type(function) is not dict or len(function) != 2:
+            return None
+        call_id, name, text = call.get("id"), function.get("name"), function.get("arguments")
+        if type(call_id) is not str or type(name) is not str or type(text) is not str:
+            return None
+        arguments, raw, code = parse_arguments(text)
+        if code is not None or not name or not call_id or call_id in pairing.taken:
+            return None
+        calls.append(ToolCall(call_id, name, arguments, raw))
+    if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
+        return None
+    for one in calls:
+        pairing.taken.add(one.id)
+        pairing.open[one.id] = one.name
+    return calls
 
 
 def _message(item: Any, index: int, pairing: _Pairing, notes: Notes, where: str) -> Message | None:
@@ -98,6 +138,12 @@ def parse_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, str 
         return value, None, "arguments_object"
     if not isinstance(value, str):
         return None, dumps(value), "arguments_not_object"
+    try:
+        parsed = orjson.loads(value)
+        if type(parsed) is dict and orjson.dumps(parsed) == value.encode():  # compact, and nothing lost
+            return parsed, None, None
+    except ValueError:  # not JSON, or nothing that orjson takes
+        pass
     try:
         parsed = loads(value)
         if isinstance(parsed, dict):
@@ -195,11 +241,12 @@ class _Pairing:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self.open: list[tuple[str, str, Any]] = []
-        """Calls not answered yet, oldest first: (id as logged, id given, tool's name)."""
-        self.given: dict[str, str] = {}
-        """The id last given for an id as logged."""
         self.taken: set[str] = set()
+        """Every id given."""
+        self.logged: dict[str, str] = {}
+        """Id given → id as logged, where they differ."""
+        self.open: dict[str, Any] = {}
+        """Calls not answered yet, oldest first: id given → the tool's name."""
         self.orphans: dict[str, str] = {}
         """Results without a call so far: id → where."""
 
@@ -212,11 +259,12 @@ class _Pairing:
         copy = 2
         while given in self.taken:
             given, copy = f"{base}#{copy}", copy + 1
-        if known and given != logged:
-            self.notes.add("tool_call_id_duplicate", where or "", f"{logged!r} was used before; this is {given!r}.")
+        if given != base:
+            self.logged[given] = base
+            if known:
+                self.notes.add("tool_call_id_duplicate", where or "", f"{logged!r} was used before; this is {given!r}.")
         self.taken.add(given)
-        self.given[base] = given
-        self.open.append((base, given, function.get("name")))
+        self.open[given] = function.get("name")
         return given
 
     def answer(self, logged: Any, name: str | None, index: int, where: str, has_ids: bool) -> str:
@@ -227,22 +275,24 @@ class _Pairing:
             if not self.open:
                 self.notes.add("tool_result_orphan", where)
                 return f"result_{index}"
-            answered = next((call for call in self.open if name is not None and call[2] == name), self.open[0])
-            self.open.remove(answered)
-            return answered[1]
-        for call in self.open:
-            if call[0] == logged:
-                self.open.remove(call)
-                return call[1]
-        if logged in self.given:
+            oldest = next(iter(self.open))
+            answered = next((given for given, tool in self.open.items() if name is not None and tool == name), oldest)
+            del self.open[answered]
+            return answered
+        same = [given for given in self.open if self.logged.get(given, given) == logged]
+        if same:
+            del self.open[same[0]]
+            return same[0]
+        last = next((given for given, base in reversed(self.logged.items()) if base == logged), logged)
+        if last in self.taken:
             self.notes.add("tool_result_repeated", where)
-            return self.given[logged]
+            return last
         self.notes.add("tool_result_orphan", where)
         self.orphans[logged] = where
         return logged
 
     def close(self) -> None:
         """A call that stayed open while its result came earlier: the order is wrong, not merely the beginning cut."""
-        for logged, given, _ in self.open:
-            if logged in self.orphans:
+        for given in self.open:
+            if (logged := self.logged.get(given, given)) in self.orphans:
                 self.notes.add("result_before_call", self.orphans[logged], f"The result of {given!r} stands before it.")

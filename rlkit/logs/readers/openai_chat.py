@@ -17,8 +17,8 @@ from rlkit.logs.report import Notes, ReadReport
 from rlkit.logs.trace import Relation, Trace
 
 _OUTCOMES = ("outcome", "feedback", "reward", "score")
-_OWN = frozenset({"id", "messages", "tools", "functions", "metadata"})
-_LINKS = frozenset({"parent_id", "relation", "parent_call_id"})
+_OWN = frozenset({"id", "messages", "tools", "functions", "metadata", "parent_id", "relation", "parent_call_id"})
+_RELATIONS = get_args(Relation)
 _NONE: frozenset[str] = frozenset()
 
 
@@ -87,7 +87,7 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
 def parse_links(value: dict[str, Any]) -> tuple[str | None, Relation | None, str | None]:
     """`(parent_id, relation, parent_call_id)` of a record in which we, or someone like us, wrote them."""
     parent, call, relation = value.get("parent_id"), value.get("parent_call_id"), value.get("relation")
-    known = cast(Relation, relation) if relation in get_args(Relation) else None
+    known = cast(Relation, relation) if relation in _RELATIONS else None
     return parent if isinstance(parent, str) else None, known, call if isinstance(call, str) else None
 
 
@@ -125,5 +125,5 @@ def _metadata(value: dict[str, Any], outcome: str, notes: Notes) -> dict[str, An
     if logged is not None and not isinstance(logged, dict):
         notes.add("metadata_wrong_type", "metadata")
         logged = None
-    others = {key: item for key, item in value.items() if key not in _OWN | _LINKS and key != outcome}
+    others = {key: item for key, item in value.items() if key not in _OWN and key != outcome}
     return others | (logged or {})

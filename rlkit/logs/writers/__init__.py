@@ -9,14 +9,19 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rlkit.files import atomic_write
 from rlkit.logs.jsontext import dumps
+from rlkit.logs.writers import openai, otlp
 from rlkit.logs.writers.openai import to_openai
 from rlkit.logs.writers.otlp import to_otlp
 
-__all__ = ["to_openai", "to_otlp", "write_jsonl"]
+__all__ = ["WRITERS", "to_openai", "to_otlp", "write_jsonl"]
+
+WRITERS: dict[str, ModuleType] = {"openai": openai, "otel": otlp}
+"""By the name of the format, as in `rlkit.logs.readers.READERS`."""
 
 
 def write_jsonl(records: Iterable[dict[str, Any]], path: str | Path) -> None:

@@ -7,6 +7,7 @@ names the call it answers, as `read_traces` makes sure of.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlkit.logs.jsontext import dumps
@@ -15,6 +16,11 @@ from rlkit.logs.writers.openai import written_arguments
 
 _START = 1_767_225_600_000_000_000  # 2026-01-01: a trace keeps no clock, so the spans get one that only orders them
 _SECOND = 1_000_000_000
+
+
+def session_records(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
+    """A record a trace."""
+    return map(to_otlp, traces)
 
 
 def to_otlp(trace: Trace) -> dict[str, Any]:
