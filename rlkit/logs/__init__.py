@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlkit.logs.readers import LogFormatError, read_traces
     from rlkit.logs.report import ReadReport
+    from rlkit.logs.sessions import SessionTree, session_trees
     from rlkit.logs.trace import Diagnostic, Message, Outcome, ToolCall, Trace
     from rlkit.logs.writers import to_openai, to_otlp, write_jsonl
 
 _HOME = {
     "Diagnostic": "trace", "Message": "trace", "Outcome": "trace", "ToolCall": "trace", "Trace": "trace",
     "LogFormatError": "readers", "read_traces": "readers", "ReadReport": "report",
+    "SessionTree": "sessions", "session_trees": "sessions",
     "to_openai": "writers", "to_otlp": "writers", "write_jsonl": "writers",
 }  # fmt: skip
 
 __all__ = [
-    "Diagnostic", "LogFormatError", "Message", "Outcome", "ReadReport", "ToolCall", "Trace",
-    "read_traces", "to_openai", "to_otlp", "write_jsonl",
+    "Diagnostic", "LogFormatError", "Message", "Outcome", "ReadReport", "SessionTree", "ToolCall", "Trace",
+    "read_traces", "session_trees", "to_openai", "to_otlp", "write_jsonl",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ _EXPORTS = {
     "success_bars": "plots",
     "success_table": "plots",
     "training_curves": "curves",
+    "plot_session_tree": "session_tree",
     "show_tokens": "rollout_view",
     "show_trace": "rollout_view",
     "side_by_side": "rollout_view",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the tw
     from rlkit.show.curves import live_training_curves, training_curves
     from rlkit.show.plots import check_table, funnel, style, success_bars, success_table
     from rlkit.show.rollout_view import show_tokens, show_trace, side_by_side, transcript
+    from rlkit.show.session_tree import plot_session_tree
     from rlkit.show.widgets import rollout_browser
 
 

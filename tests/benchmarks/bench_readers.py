@@ -93,7 +93,8 @@ def main() -> None:
                 run()
                 speeds[name].append(path.stat().st_size / 1e6 / (time.perf_counter() - start))
     base, openai = (speeds[name][1:] for name in ("json.loads + pydantic", "openai"))
-    print(f"{'':<22} {'MB/s':>6}  {'× baseline':>10}  {'× openai':>8}   median of {arguments.repeats} rounds")
+    header = f"{'':<22} {'MB/s':>6}  {'× baseline':>10}  {'× openai':>8}"
+    print(f"{header}   median of {arguments.repeats} rounds")
     for name, measured in speeds.items():
         ratios = [
             statistics.median(m / o for m, o in zip(measured[1:], other, strict=True)) for other in (base, openai)

@@ -40,7 +40,9 @@ def elements(stream: BinaryIO) -> Iterator[tuple[int, Parsed]]:
         if data[at : at + 1] == b"]":
             break
         end, parsed = _guess(data, at, seam)
-        if parsed is None and (end := _end(data, at)) is None:  # not all of it is here yet
+        if parsed is None:
+            end = _end(data, at)
+        if end < 0:  # not all of it is here yet
             more = stream.read(max(_BLOCK, len(data) - at))  # as much again: long elements stay linear
             if more:
                 data, at = data[at:] + more, 0
@@ -72,20 +74,20 @@ def _guess(data: bytes, at: int, seam: bytes) -> tuple[int, tuple[Any, bool] | N
         return end, None
 
 
-def _end(data: bytes, at: int) -> int | None:
-    """Where the element that begins at `at` ends; None where that is not in `data`."""
+def _end(data: bytes, at: int) -> int:
+    """Where the element that begins at `at` ends; -1 where that is not in `data`."""
     found = _ELEMENT.match(data, at)
     if found:
         return found.end()
     if len(data) - at < 4 * _BLOCK:
-        return None
+        return -1
     depth = 0
     for token in _TOKEN.finditer(data, at):
         mark = token[0]
         if depth == 0 and mark in b",]":
             return token.start()
         depth += (mark in b"{[") - (mark in b"}]")
-    return None
+    return -1
 
 
 def _parse(data: bytes) -> Parsed:

@@ -32,7 +32,7 @@ def parse_messages(
     `paths[i]` of the record, else at `path[i]`.
     """
     pairing = _Pairing(notes)
-    messages = []
+    messages: list[Message] = []
     add, waiting = messages.append, pairing.open
     for index, item in enumerate(raw):
         if type(item) is dict:  # first what nearly all messages are, without a call: half of the time goes here

@@ -87,7 +87,7 @@ def open_log(name: str) -> Iterator[io.BufferedReader]:
 
 def _open(name: str) -> io.BufferedReader:
     if "://" not in name:
-        return open(name, "rb", buffering=_BUFFER)
+        return io.BufferedReader(io.FileIO(name), _BUFFER)
     import fsspec
 
     return io.BufferedReader(cast(io.RawIOBase, fsspec.open(name, "rb").open()), _BUFFER)
