@@ -67,6 +67,16 @@ CODES: dict[str, tuple[Severity, str]] = {
     "span_tool_result": ("info", "The result was in no message; taken from the tool's own span."),
     "span_tool_unmatched": ("warning", "A tool's span answers no call we have seen."),
     "order_unknown": ("error", "The spans' order can't be rebuilt."),
+    # Langfuse
+    "span_content_missing": ("warning", "The log left out what an LLM call was asked or what it answered."),
+    # Claude Code
+    "line_repeated": ("info", "The line was written twice; read once."),
+    "parent_missing": ("warning", "The line before this one is not in the log; a conversation begins here."),
+    "parent_cycle": ("warning", "The line stands before itself; a conversation begins here."),
+    "history_compacted": ("info", "The product replaced what came before by a summary."),
+    # OpenAI Responses
+    "item_kept_aside": ("warning", "An item that is no message, call or result was kept in `Message.extra`."),
+    "beginning_missing": ("warning", "The response before this one is not in the log; the beginning is cut."),
 }
 """Every code a reader may use: how bad it is, and what it means."""
 
