@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, field_validator
-from tqdm.auto import tqdm
 
 from rlkit.config import ConfigError
 from rlkit.envs import mining
@@ -94,7 +93,7 @@ class Workbench:
         Raises `LogFormatError` where nothing could be read, and `NotATask` where no session could be rebuilt.
         """
         report = ReadReport()
-        traces = tqdm(read_traces(paths, format, report), "mining", unit="session", disable=not progress)
+        traces = read_traces(paths, format, report, progress)
         mined = mining.mine(traces, self.task_from_trace, self.final_state, self.rubric)
         if not mined.sessions:
             raise NotATask(f"none of the {report.traces} sessions could be rebuilt as a task ({dropped(mined)})")

@@ -54,3 +54,11 @@ def dumps(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:
         return json.dumps(value, separators=(",", ":"))
+
+
+def dump_line(value: Any) -> bytes:
+    """`dumps(value)` with a newline, as a file takes it."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return dumps(value).encode() + b"\n"

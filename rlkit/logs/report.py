@@ -164,6 +164,11 @@ class ReadReport:
         self.messages += len(trace.messages)
         return True
 
+    def worst_first(self) -> list[tuple[str, Tally]]:
+        """The codes noted: errors before warnings before the rest, and the frequent before the rare."""
+        order = {"error": 0, "warning": 1, "info": 2}
+        return sorted(self.diagnostics.items(), key=lambda row: (order[row[1].severity], -row[1].count, row[0]))
+
     def __str__(self) -> str:
         counts = [
             (name, str(getattr(self, name)))
@@ -173,8 +178,7 @@ class ReadReport:
         lines = [f"{name:<12} {value:>{width}}" for name, value in counts]
         if not self.diagnostics:
             return "\n".join(lines)
-        order = {"error": 0, "warning": 1, "info": 2}
-        rows = sorted(self.diagnostics.items(), key=lambda row: (order[row[1].severity], -row[1].count, row[0]))
+        rows = self.worst_first()
         code_width = max(len("code"), *(len(code) for code, _ in rows))
         lines += ["", f"{'code':<{code_width}}  severity   count  first"]
         lines += [f"{code:<{code_width}}  {t.severity:<8} {t.count:>7}  {t.first}" for code, t in rows]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 _EXPORTS = {
     "check_table": "plots",
+    "diagnostics_table": "logs_view",
     "funnel": "plots",
     "live_training_curves": "curves",
     "style": "plots",
     "success_bars": "plots",
     "success_table": "plots",
     "training_curves": "curves",
+    "plot_report": "logs_view",
     "plot_session_tree": "session_tree",
     "show_tokens": "rollout_view",
     "show_trace": "rollout_view",
@@ -29,6 +31,7 @@ __all__ = [*_EXPORTS]
 # ruff: noqa: F401
 if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
     from rlkit.show.curves import live_training_curves, training_curves
+    from rlkit.show.logs_view import diagnostics_table, plot_report
     from rlkit.show.plots import check_table, funnel, style, success_bars, success_table
     from rlkit.show.rollout_view import show_tokens, show_trace, side_by_side, transcript
     from rlkit.show.session_tree import plot_session_tree

@@ -128,9 +128,13 @@ def _message(message: Message) -> str:
     elif message.role == "tool":
         content = f"<code>{content}</code>"
     parts = [content] if content else []
+    if message.reasoning:
+        parts.insert(0, f"<details><summary>what it thought</summary>{escape(message.reasoning)}</details>")
     for call in message.tool_calls:
         error |= call.arguments is None
         parts.append(f"<code>→ {escape(_call(call))}</code>")
+    if message.extra:
+        parts.append(f'<span class="rlkit-dim">also logged: {escape(", ".join(message.extra))}</span>')
     kind = f"rlkit-{message.role}" + " rlkit-error" * error
     role = message.role + (f" {escape(message.name)}" if message.name else "")
     text = f'<div class="rlkit-text">{"<br>".join(parts)}</div>'

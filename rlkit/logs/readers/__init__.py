@@ -24,10 +24,13 @@ READERS: dict[str, ModuleType] = {"openai": openai_chat, "otel": otel}
 _LOOK_AT = 100  # records of a file before we give up recognising it: some begin with a header or with broken lines
 
 
-def read_traces(path: Paths, format: str = "auto", report: ReadReport | None = None) -> Iterator[Trace]:
+def read_traces(
+    path: Paths, format: str = "auto", report: ReadReport | None = None, progress: bool = False
+) -> Iterator[Trace]:
     """Every session in the logs at `path`, one at a time: memory does not grow with the files.
 
-    `path` is a file, a folder, a glob, or a list of them; gzip and zstd are recognised by their first bytes.
+    `path` is a file, a folder, a glob, an fsspec URL, or a list of them; gzip and zstd are recognised by their first
+    bytes. `progress` shows a bar over the files' bytes.
     `format` is a name in `READERS`, or `auto` to recognise each file by its first readable record.
     `report` is filled while you iterate: `report = ReadReport(); traces = list(read_traces(path, report=report))`.
 
@@ -37,15 +40,15 @@ def read_traces(path: Paths, format: str = "auto", report: ReadReport | None = N
     """
     if format != "auto" and format not in READERS:
         raise LogFormatError(f"{path}: unknown format {format!r}; use auto, {', '.join(READERS)}")
-    return _read(find_files(path), format, ReadReport() if report is None else report)
+    return _read(find_files(path), format, ReadReport() if report is None else report, progress)
 
 
-def _read(files: list[str], format: str, report: ReadReport) -> Iterator[Trace]:
+def _read(files: list[str], format: str, report: ReadReport, progress: bool) -> Iterator[Trace]:
     before = {code: tally.count for code, tally in report.diagnostics.items()}
     read = report.traces + report.quarantined
     # Files of one format that follow each other are read as one, so that a session may span rotated files.
     for reader, group in groupby(files, lambda file: _recognise(file) if format == "auto" else READERS[format]):
-        source = Source(list(group))
+        source = Source(list(group), progress)
         if reader is None:
             for record in source.records(report):
                 report.skip(diagnostic("format_unknown", record.root, record.line), record.file)

@@ -35,22 +35,23 @@ def parse_messages(
     messages: list[Message] = []
     add, waiting = messages.append, pairing.open
     for index, item in enumerate(raw):
-        if type(item) is dict:  # first what nearly all messages are, without a call: half of the time goes here
-            role, content, size = item.get("role"), item.get("content"), len(item)
-            if type(content) is str:
-                if size == 2 and role in _SPEAKERS:
+        if item.__class__ is dict:  # first what nearly all messages are, without a call: half of the time goes here
+            size, role, content = len(item), item.get("role"), item.get("content")
+            if size == 2:
+                if content.__class__ is str and role in _SPEAKERS:
                     add(Message(role, content))
                     continue
-                if role == "tool" and (call_id := item.get("tool_call_id")).__class__ is str and call_id in waiting:
-                    name = item.get("name")
-                    if size == 3 + (name.__class__ is str):
-                        del waiting[call_id]
-                        add(Message(role, content, [], call_id, name))
-                        continue
-            if size == 3 and role == "assistant" and (content is None or type(content) is str):
-                calls = _plain_calls(item.get("tool_calls"), pairing)
-                if calls:
+            elif size == 3 and role == "assistant":
+                if (content is None or content.__class__ is str) and (
+                    calls := _plain_calls(item.get("tool_calls"), pairing)
+                ):
                     add(Message(role, content, calls))
+                    continue
+            elif role == "tool" and content.__class__ is str:
+                call_id, name = item.get("tool_call_id"), item.get("name")
+                if call_id.__class__ is str and call_id in waiting and size == 3 + (name.__class__ is str):
+                    del waiting[call_id]
+                    add(Message(role, content, [], call_id, name))
                     continue
         message = _message(item, index, pairing, notes, paths[index] if paths else f"{path}[{index}]")
         if message is not None:

@@ -69,13 +69,27 @@ def _hidden(parts: Any) -> bool:
     return any(part.startswith(".") for part in parts)
 
 
+def size_in_bytes(name: str) -> int:
+    """As it lies there, compressed or not; 0 where that can't be told."""
+    try:
+        if "://" not in name:
+            return Path(name).stat().st_size
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(name)
+        return system.size(path) or 0
+    except OSError:
+        return 0
+
+
 @contextmanager
-def open_log(name: str) -> Iterator[io.BufferedReader]:
+def open_log(name: str, on_read: Callable[[int], object] | None = None) -> Iterator[io.BufferedReader]:
     """The file's bytes, decompressed where its first bytes say so (names are not trusted).
 
-    Raises `OSError` where it can't be opened; a damaged compressed file raises while it is read.
+    `on_read` is told how many bytes of the file were read, each time. Raises `OSError` where it can't be opened; a
+    damaged compressed file raises while it is read.
     """
-    with _open(name) as file:
+    with io.BufferedReader(_Watched(_open(name), on_read), _BUFFER) as file:
         magic = file.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
             yield io.BufferedReader(_Decompressed(file, lambda: zlib.decompressobj(wbits=31)), _BUFFER)
@@ -85,12 +99,32 @@ def open_log(name: str) -> Iterator[io.BufferedReader]:
             yield file
 
 
-def _open(name: str) -> io.BufferedReader:
+def _open(name: str) -> io.RawIOBase:
     if "://" not in name:
-        return io.BufferedReader(io.FileIO(name), _BUFFER)
+        return io.FileIO(name)
     import fsspec
 
-    return io.BufferedReader(cast(io.RawIOBase, fsspec.open(name, "rb").open()), _BUFFER)
+    return cast(io.RawIOBase, fsspec.open(name, "rb").open())
+
+
+class _Watched(io.RawIOBase):
+    """A file that says how much of it was read."""
+
+    def __init__(self, file: io.RawIOBase, on_read: Callable[[int], object] | None) -> None:
+        self.file, self.on_read = file, on_read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self.file.readinto(buffer)
+        if self.on_read is not None and count:
+            self.on_read(count)
+        return count
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 class _Decompressed(io.RawIOBase):

@@ -11,10 +11,11 @@ from itertools import chain
 from typing import Any
 
 import zstandard
+from tqdm.auto import tqdm
 
 from rlkit.logs.jsontext import loads, parse
 from rlkit.logs.readers.arrays import elements
-from rlkit.logs.readers.opening import LogFormatError, Paths, find_files, open_log
+from rlkit.logs.readers.opening import LogFormatError, Paths, find_files, open_log, size_in_bytes
 from rlkit.logs.report import ReadReport, diagnostic
 
 __all__ = ["LogFormatError", "Paths", "Record", "Source", "find_files"]
@@ -47,6 +48,8 @@ class Source:
     """Files of one format, readable more than once."""
 
     files: list[str]
+    progress: bool = False
+    """Whether to show a bar while they are read."""
 
     def records(self, report: ReadReport | None = None) -> Iterator[Record]:
         """Every value that parses, in order; what does not is counted in `report`.
@@ -54,16 +57,22 @@ class Source:
         Memory holds one line, or one element of an array, at a time; only a file that is one pretty-printed object is
         read whole.
         """
-        report = ReadReport() if report is None else report
-        for name in self.files:
-            report.files += 1
-            try:
-                with open_log(name) as stream:
-                    yield from _records(stream, name, report)
-            except (EOFError, zlib.error, zstandard.ZstdError) as error:
-                report.note(diagnostic("file_cut", detail=f"The compressed file is damaged: {error}"), name)
-            except OSError as error:
-                report.note(diagnostic("file_unreadable", detail=error.strerror or str(error)), name)
+        with _bar(self.files, "looking through" if report is None else "reading", self.progress) as bar:
+            report = ReadReport() if report is None else report
+            for name in self.files:
+                report.files += 1
+                try:
+                    with open_log(name, bar.update) as stream:
+                        yield from _records(stream, name, report)
+                except (EOFError, zlib.error, zstandard.ZstdError) as error:
+                    report.note(diagnostic("file_cut", detail=f"The compressed file is damaged: {error}"), name)
+                except OSError as error:
+                    report.note(diagnostic("file_unreadable", detail=error.strerror or str(error)), name)
+
+
+def _bar(files: list[str], doing: str, shown: bool) -> Any:
+    total = sum(map(size_in_bytes, files)) if shown else 0
+    return tqdm(desc=doing, total=total or None, unit="B", unit_scale=True, disable=not shown, leave=doing == "reading")
 
 
 def _records(stream: io.BufferedReader, file: str, report: ReadReport) -> Iterator[Record]:

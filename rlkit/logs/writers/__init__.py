@@ -6,14 +6,13 @@ records.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlkit.files import atomic_write
-from rlkit.logs.jsontext import dumps
+from rlkit.files import write_lines
+from rlkit.logs.jsontext import dump_line
 from rlkit.logs.writers import openai, otlp
 from rlkit.logs.writers.openai import to_openai
 from rlkit.logs.writers.otlp import to_otlp
@@ -25,9 +24,8 @@ WRITERS: dict[str, ModuleType] = {"openai": openai, "otel": otlp}
 
 
 def write_jsonl(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    """Write one record a line, whole or not at all; gzipped where the name ends in `.gz`.
+    """Write one record a line, as they come; gzipped where the name ends in `.gz`.
 
-    The same records give the same bytes. Holds the whole file in memory. Raises `OSError` as `atomic_write` does.
+    Where it is stopped, `path` stays what it was and the lines so far are in `path.part`: see `files.write_lines`.
     """
-    data = "".join(dumps(record) + "\n" for record in records).encode()
-    atomic_write(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+    write_lines(path, map(dump_line, records))
