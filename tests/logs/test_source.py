@@ -215,3 +215,43 @@ def test_written_files_are_the_same_bytes_and_whole(tmp_path):
     with pytest.raises(ZeroDivisionError):
         write_jsonl((record() for _ in [1 / 0]), tmp_path / "a.jsonl.gz")
     assert read(tmp_path / "a.jsonl.gz")[0] == ["a"]
+
+
+def remote(name: str, data: bytes) -> str:
+    """A file in memory that fsspec finds by the URL returned."""
+    import fsspec
+
+    fsspec.filesystem("memory").pipe(f"/{name}", data)
+    return f"memory://{name}"
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])
+def test_urls_work_as_paths_do(tmp_path, compress):
+    for number in range(3):
+        url = remote(f"logs-{tmp_path.name}/day/{number}.jsonl", compress(GOOD.replace(b"good", b"s%d" % number)))
+    folder = url.rpartition("/")[0]
+    remote(f"logs-{tmp_path.name}/day/.hidden", b"junk")
+    assert read(url)[0] == ["s2"]
+    assert read(f"{folder}/[01].jsonl")[0] == ["s0", "s1"]
+    assert read(folder)[0] == read(folder.rpartition("/")[0])[0] == ["s0", "s1", "s2"]
+    assert next(iter(read_traces([folder]))).source.endswith("/day/0.jsonl:1")
+
+
+def test_a_url_that_names_nothing_is_one_line():
+    for url in ("memory://nowhere/*.jsonl", "nosuchscheme://x/y.jsonl"):
+        with pytest.raises(LogFormatError, match=url.split(":")[0]) as error:
+            read_traces(url)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_bar_counts_the_bytes_of_the_files_as_they_lie_there(tmp_path, compress, capsys):
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(compress(b"".join(json.dumps(record(os.urandom(99).hex())).encode() + b"\n" for _ in range(2000))))
+    assert len(list(read_traces(file, progress=True))) == 2000
+    last = capsys.readouterr().err.strip().split("\r")[-1]
+    assert last.startswith("reading: 100%")
+    size = f"{file.stat().st_size / 1000:.0f}k"
+    assert f"{size}/{size}" in last
+    list(read_traces(file))
+    assert capsys.readouterr().err == ""

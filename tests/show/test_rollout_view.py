@@ -207,3 +207,12 @@ def test_browser_without_a_kernel_shows_a_failure_and_a_success():
 def test_browser_of_nothing_says_so(nothing):
     with pytest.raises(ValueError, match="no rollouts"):
         rollout_browser(nothing)
+
+
+def test_thoughts_and_what_else_was_logged_are_shown():
+    thought = Message(role="assistant", content="Yes.", reasoning="Is <it>?", extra={"refusal": EVIL, "content": []})
+    html = show_trace(Trace(id="t", messages=[thought])).data
+    Balanced(html)
+    assert "Is &lt;it&gt;?" in html
+    assert "also logged: refusal, content" in html
+    assert EVIL not in html
