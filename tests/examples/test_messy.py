@@ -47,7 +47,7 @@ def test_each_damage_is_told_by_its_codes_and_by_no_other(damage, tmp_path: Path
     records = [to_openai(trace) for session in SESSIONS for trace in session]
     for record in records:
         damage(record, random.Random(0))
-    write_lines(tmp_path / "log.jsonl", map(dump_line, records + [to_openai(SESSIONS[0][0])]))
+    write_lines(tmp_path / "log.jsonl", map(dump_line, [*records, to_openai(SESSIONS[0][0])]))
     report = ReadReport()
     traces = list(read_traces(tmp_path / "log.jsonl", report=report))
     assert report.diagnostics.keys() == SAID_OF[damage.__name__]

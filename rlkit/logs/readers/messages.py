@@ -35,24 +35,25 @@ def parse_messages(
     messages: list[Message] = []
     add, waiting = messages.append, pairing.open
     for index, item in enumerate(raw):
-        if item.__class__ is dict:  # first what nearly all messages are, without a call: half of the time goes here
-            size, role, content = len(item), item.get("role"), item.get("content")
-            if size == 2:
-                if content.__class__ is str and role in _SPEAKERS:
+        try:  # first what nearly all messages are, without a call: half of the time goes here
+            role, content, size = item["role"], item["content"], len(item)
+            if content.__class__ is str:
+                if size == 2 and role in _SPEAKERS:
                     add(Message(role, content))
                     continue
-            elif size == 3 and role == "assistant":
-                if (content is None or content.__class__ is str) and (
-                    calls := _plain_calls(item.get("tool_calls"), pairing)
-                ):
+                if role == "tool" and (call_id := item["tool_call_id"]) in waiting:
+                    name = item.get("name")
+                    if size == 3 + (name.__class__ is str):
+                        del waiting[call_id]
+                        add(Message(role, content, [], call_id, name))
+                        continue
+            if size == 3 and role == "assistant" and (content is None or content.__class__ is str):
+                calls = _plain_calls(item["tool_calls"], pairing)
+                if calls:
                     add(Message(role, content, calls))
                     continue
-            elif role == "tool" and content.__class__ is str:
-                call_id, name = item.get("tool_call_id"), item.get("name")
-                if call_id.__class__ is str and call_id in waiting and size == 3 + (name.__class__ is str):
-                    del waiting[call_id]
-                    add(Message(role, content, [], call_id, name))
-                    continue
+        except (KeyError, TypeError, IndexError):  # no such key, or no object, or an unhashable id
+            pass
         message = _message(item, index, pairing, notes, paths[index] if paths else f"{path}[{index}]")
         if message is not None:
             add(message)
