@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from rlkit.logs.report import ReadReport
     from rlkit.logs.sessions import SessionTree, session_trees
     from rlkit.logs.trace import Diagnostic, Message, Outcome, ToolCall, Trace
-    from rlkit.logs.writers import to_openai, to_otlp, write_jsonl
+    from rlkit.logs.writers import to_atif, to_openai, to_otlp, write_jsonl
 
 _HOME = {
     "Diagnostic": "trace", "Message": "trace", "Outcome": "trace", "ToolCall": "trace", "Trace": "trace",
     "LogFormatError": "readers", "read_traces": "readers", "ReadReport": "report",
     "SessionTree": "sessions", "session_trees": "sessions",
-    "to_openai": "writers", "to_otlp": "writers", "write_jsonl": "writers",
+    "to_atif": "writers", "to_openai": "writers", "to_otlp": "writers", "write_jsonl": "writers",
 }  # fmt: skip
 
 __all__ = [
     "Diagnostic", "LogFormatError", "Message", "Outcome", "ReadReport", "SessionTree", "ToolCall", "Trace",
-    "read_traces", "session_trees", "to_openai", "to_otlp", "write_jsonl",
+    "read_traces", "session_trees", "to_atif", "to_openai", "to_otlp", "write_jsonl",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -48,17 +49,58 @@ def _has_long_integers(data: bytes) -> bool:
     return _LONG in digits or _LONG_NEGATIVE in digits
 
 
-def dumps(value: Any) -> str:
-    """Compact JSON in one line; what orjson can't write (lone surrogates, large integers) comes as ASCII escapes."""
+def is_finite(value: Any) -> bool:
+    """Whether JSON can say it all, as it can't of NaN and infinity, which orjson makes null."""
     try:
-        return orjson.dumps(value).decode()
+        if b"null" not in orjson.dumps(value):
+            return True
     except TypeError:
-        return json.dumps(value, separators=(",", ":"))
+        pass
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON in one line; what orjson can't write (lone surrogates, large integers) comes as ASCII escapes.
+
+    NaN and infinity stay what they are, as Python's own `json` writes and reads them.
+    """
+    return dump_line(value)[:-1].decode()
 
 
 def dump_line(value: Any) -> bytes:
     """`dumps(value)` with a newline, as a file takes it."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+        if b"null" not in line or is_finite(value):
+            return line
     except TypeError:
-        return dumps(value).encode() + b"\n"
+        pass
+    try:
+        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    except RecursionError:
+        return "".join(_pieces(value)).encode() + b"\n"
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """JSON of a value nested deeper than anyone's encoder follows."""
+    waiting: list[tuple[bool, Any]] = [(True, value)]  # a value, or text as it is
+    while waiting:
+        is_value, item = waiting.pop()
+        if not is_value:
+            yield item
+        elif isinstance(item, dict):
+            waiting.append((False, "}"))
+            for number, (key, inner) in reversed(list(enumerate(item.items()))):
+                waiting += [(True, inner), (False, f"{',' if number else ''}{json.dumps(key)}:")]
+            yield "{"
+        elif isinstance(item, list):
+            waiting.append((False, "]"))
+            for number, inner in reversed(list(enumerate(item))):
+                waiting += [(True, inner), (False, "," if number else "")]
+            yield "["
+        else:
+            yield json.dumps(item)

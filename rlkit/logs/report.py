@@ -74,6 +74,14 @@ CODES: dict[str, tuple[Severity, str]] = {
     "parent_missing": ("warning", "The line before this one is not in the log; a conversation begins here."),
     "parent_cycle": ("warning", "The line stands before itself; a conversation begins here."),
     "history_compacted": ("info", "The product replaced what came before by a summary."),
+    # ATIF
+    "atif_changed": ("warning", "The record is ours, but changed since or of another version; read like anyone's."),
+    # tau-bench, tau2, SWE-agent, OpenHands
+    "id_repeated": ("info", "The id was used before; the session got one of its own."),
+    "observation_restored": ("info", "The history left out an old observation; taken from the trajectory."),
+    "history_continued": ("info", "The history ends before the trajectory; its last steps were read from there."),
+    "observation_elided": ("warning", "The history left out an old observation, and the trajectory does not have it."),
+    "event_unknown": ("warning", "An event that is neither an action nor an observation; left in the raw record."),
     # OpenAI Responses
     "item_kept_aside": ("warning", "An item that is no message, call or result was kept in `Message.extra`."),
     "beginning_missing": ("warning", "The response before this one is not in the log; the beginning is cut."),

@@ -67,7 +67,7 @@ def test_what_follows_the_array_counts_as_one_that_could_not_be_read() -> None:
     assert "after the array" in str(found[2])
 
 
-@pytest.mark.parametrize("depth", [5, arrays._DEPTH + 3, 300])
+@pytest.mark.parametrize("depth", [5, arrays._DEPTH + 3, 200])
 def test_elements_of_any_depth_are_found_in_any_size_of_block(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_BLOCK", 16)
     deep: Any = "end, ]}"

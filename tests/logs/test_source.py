@@ -9,8 +9,8 @@ import os
 import pytest
 import zstandard
 
-from rlkit.logs import LogFormatError, ReadReport, read_traces, to_otlp, write_jsonl
-from rlkit.logs.jsontext import dumps, loads
+from rlkit.logs import LogFormatError, ReadReport, read_traces, to_atif, to_otlp, write_jsonl
+from rlkit.logs.jsontext import _pieces, dumps, loads
 
 
 def record(name="a", text="hi"):
@@ -54,7 +54,7 @@ def test_a_bad_line_is_counted_and_the_others_are_read(tmp_path, line, code, fir
 
 def test_too_deep_a_record_is_skipped(tmp_path):
     file = tmp_path / "log.jsonl"
-    deep = b'{"messages":[{"role":"user","content":' + b'{"a":' * 1000 + b"1" + b"}" * 1000 + b"}]}"
+    deep = b'{"messages":[{"role":"user","content":' + b'{"a":' * 2000 + b"1" + b"}" * 2000 + b"}]}"
     file.write_bytes(GOOD + b"\n" + deep)
     ids, report = read(file)
     assert ids == ["good"]
@@ -165,7 +165,7 @@ def test_nothing_readable_is_one_line_that_names_the_file(tmp_path, content, rea
 def test_an_unknown_format_and_a_missing_file_fail_at_once(tmp_path):
     file = tmp_path / "log.jsonl"
     file.write_bytes(GOOD)
-    with pytest.raises(LogFormatError, match=r"log\.jsonl: unknown format 'nope'; use auto, openai, otel"):
+    with pytest.raises(LogFormatError, match=r"log\.jsonl: unknown format 'nope'; use auto, atif, "):
         read_traces(file, format="nope")
     with pytest.raises(LogFormatError, match=r"gone\.jsonl: no such file"):
         read_traces(tmp_path / "gone.jsonl")
@@ -255,3 +255,33 @@ def test_the_bar_counts_the_bytes_of_the_files_as_they_lie_there(tmp_path, compr
     assert f"{size}/{size}" in last
     list(read_traces(file))
     assert capsys.readouterr().err == ""
+
+
+def test_what_is_nested_deeper_than_can_be_read_is_counted_and_the_rest_can_be_written(tmp_path):
+    def nested(levels):
+        return "[" * levels + "]" * levels
+
+    good = json.dumps(record("X") | {"more": "Y"})
+    levels = (10, 240, 260, 900, 1500, 50_000)
+    lines = [good.replace("X", str(n)).replace('"Y"', nested(n)) for n in levels]
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": nested(700)}}
+    lines.append(json.dumps({"id": "text", "messages": [{"role": "assistant", "tool_calls": [call]}]}))
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    report = ReadReport()
+    traces = list(read_traces(tmp_path / "log.jsonl", report=report))
+    assert [trace.id for trace in traces] == ["10", "240", "260", "900", "text"]
+    assert report.diagnostics["json_too_deep"].count == report.skipped == 2
+    write_jsonl(map(to_atif, traces), tmp_path / "copy.jsonl")
+    for trace, back in zip(traces, read_traces(tmp_path / "copy.jsonl"), strict=True):
+        assert (dumps(back.metadata), back.messages) == (dumps(trace.metadata), trace.messages)
+
+
+def test_json_of_any_depth_is_written_as_json_writes_it():
+    value = {"a": [1, {"b": []}, {}, "x\ud83d", 10**30, None, float("nan")], "c": {"d": [[], [1.5, True]]}}
+    assert "".join(_pieces(value)) == json.dumps(value, separators=(",", ":"))
+
+
+def test_nan_and_infinity_survive_where_json_has_no_words_for_them():
+    for value in (float("inf"), [None, float("-inf")], {"null": None}):
+        assert loads(dumps(value)) == value
+    assert dumps([float("nan"), None]) == "[NaN,null]"

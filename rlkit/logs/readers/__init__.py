@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from types import ModuleType
 
-from rlkit.logs.readers import openai_chat, otel
+from rlkit.logs.readers import atif, openai_chat, otel
 from rlkit.logs.readers.source import LogFormatError, Paths, Source, find_files
 from rlkit.logs.report import ReadReport, diagnostic
 from rlkit.logs.trace import Trace
 
 __all__ = ["READERS", "LogFormatError", "read_traces"]
 
-READERS: dict[str, ModuleType] = {"openai": openai_chat, "otel": otel}
+READERS: dict[str, ModuleType] = {"atif": atif, "openai": openai_chat, "otel": otel}
 """By the name that `format=` takes."""
 
 _LOOK_AT = 100  # records of a file before we give up recognising it: some begin with a header or with broken lines

@@ -16,7 +16,7 @@ _ROLES: dict[Any, Role] = {
     "user": "user", "assistant": "assistant", "tool": "tool", "system": "system",
     "developer": "system", "function": "tool",
 }  # fmt: skip
-_TEXT_PARTS = {"text", "input_text", "output_text"}
+_TEXT_PARTS = ("text", "input_text", "output_text")  # no set: a part of any type is looked up in it
 _SPEAKERS = ("user", "assistant", "system")
 _PLAIN = frozenset({"role", "content", "tool_calls"})
 _KNOWN = _PLAIN | {"function_call", "tool_call_id", "name", "reasoning", "reasoning_content", "timestamp"}
@@ -144,7 +144,7 @@ def parse_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, str 
         parsed = orjson.loads(value)
         if type(parsed) is dict and orjson.dumps(parsed) == value.encode():  # compact, and nothing lost
             return parsed, None, None
-    except ValueError:  # not JSON, or nothing that orjson takes
+    except (ValueError, TypeError):  # not JSON, or nothing that orjson reads or writes
         pass
     try:
         parsed = loads(value)

@@ -89,14 +89,18 @@ def open_log(name: str, on_read: Callable[[int], object] | None = None) -> Itera
     `on_read` is told how many bytes of the file were read, each time. Raises `OSError` where it can't be opened; a
     damaged compressed file raises while it is read.
     """
-    with io.BufferedReader(_Watched(_open(name), on_read), _BUFFER) as file:
+    with _buffered(_Watched(_open(name), on_read)) as file:
         magic = file.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
-            yield io.BufferedReader(_Decompressed(file, lambda: zlib.decompressobj(wbits=31)), _BUFFER)
+            yield _buffered(_Decompressed(file, lambda: zlib.decompressobj(wbits=31)))
         elif magic == b"\x28\xb5\x2f\xfd":
-            yield io.BufferedReader(_Decompressed(file, zstandard.ZstdDecompressor().decompressobj), _BUFFER)
+            yield _buffered(_Decompressed(file, zstandard.ZstdDecompressor().decompressobj))
         else:
             yield file
+
+
+def _buffered(file: io.RawIOBase) -> io.BufferedReader:
+    return cast(io.BufferedReader, io.BufferedReader(file, _BUFFER))  # typeshed wants to know of what
 
 
 def _open(name: str) -> io.RawIOBase:
