@@ -11,15 +11,23 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from types import ModuleType
 
-from rlkit.logs.readers import atif, openai_chat, otel
+from rlkit.logs.readers import atif, openai_chat, openhands, otel, swe_agent, tau2, tau_bench
 from rlkit.logs.readers.source import LogFormatError, Paths, Source, find_files
 from rlkit.logs.report import ReadReport, diagnostic
 from rlkit.logs.trace import Trace
 
 __all__ = ["READERS", "LogFormatError", "read_traces"]
 
-READERS: dict[str, ModuleType] = {"atif": atif, "openai": openai_chat, "otel": otel}
-"""By the name that `format=` takes."""
+READERS: dict[str, ModuleType] = {
+    "atif": atif,
+    "tau-bench": tau_bench,
+    "tau2": tau2,
+    "swe-agent": swe_agent,
+    "openhands": openhands,
+    "openai": openai_chat,
+    "otel": otel,
+}
+"""By the name that `format=` takes; `auto` asks them in this order, so those that are choosy come first."""
 
 _LOOK_AT = 100  # records of a file before we give up recognising it: some begin with a header or with broken lines
 

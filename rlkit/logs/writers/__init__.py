@@ -13,14 +13,22 @@ from typing import Any
 
 from rlkit.files import write_lines
 from rlkit.logs.jsontext import dump_line
-from rlkit.logs.writers import atif, openai, otlp
+from rlkit.logs.writers import atif, openai, openhands, otlp, swe_agent, tau2, tau_bench
 from rlkit.logs.writers.atif import to_atif
 from rlkit.logs.writers.openai import to_openai
 from rlkit.logs.writers.otlp import to_otlp
 
 __all__ = ["WRITERS", "to_atif", "to_openai", "to_otlp", "write_jsonl"]
 
-WRITERS: dict[str, ModuleType] = {"atif": atif, "openai": openai, "otel": otlp}
+WRITERS: dict[str, ModuleType] = {
+    "atif": atif,
+    "tau-bench": tau_bench,
+    "tau2": tau2,
+    "swe-agent": swe_agent,
+    "openhands": openhands,
+    "openai": openai,
+    "otel": otlp,
+}
 """By the name of the format, as in `rlkit.logs.readers.READERS`."""
 
 
