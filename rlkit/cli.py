@@ -13,16 +13,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
 
-    from rlkit.envs.mining import Mining
-    from rlkit.logs.report import ReadReport
     from rlkit.loop import Run
     from rlkit.workbench import RunConfig
 
@@ -30,9 +27,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 Format = Annotated[str, typer.Option(help="Format of the logs: auto, openai or otel.")]
 SUPPORT = "rlkit.examples.support"  # as in rlkit.workbench, which is too heavy to import for --help
-HEADLINES = [
-    f"rollout/{name}" for name in ("reward", "success", "zero_variance_groups", "entropy", "turns", "truncated")
-]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,6 +70,7 @@ def report(
     Example: rlkit report quickstart -p my.yaml -o reports/mine
     """
     from rlkit.config import read_yaml
+    from rlkit.show import terminal
     from rlkit.show.report import find_notebook, make_report
 
     notebook = find_notebook(name)
@@ -87,35 +82,49 @@ def report(
     if done.metrics is None:
         _complain(f"{notebook.name} wrote no metrics.json")
     else:
-        typer.echo(f"metrics   {folder / 'metrics.json'}\n{_headlines(done.metrics)}")
+        typer.echo(f"metrics   {folder / 'metrics.json'}\n{terminal.headlines(done.metrics)}")
 
 
 @app.command()
 def ingest(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs; gzip and zstd too.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs or URLs; gzip, zstd.")],
     format: Format = "auto",
-    out: Annotated[Path, typer.Option(help="Where the traces go, as OpenAI chat JSONL.")] = Path("traces.jsonl"),
+    out: Annotated[Path, typer.Option(help="Where they go; gzipped as traces.jsonl.gz.")] = Path("traces.jsonl"),
+    names: Annotated[Path | None, typer.Option(help="Names to replace as well: a text file, one a line.")] = None,
+    keep_personal_data: Annotated[
+        bool, typer.Option("--keep-personal-data", help="Write everything as it was logged.")
+    ] = False,
 ) -> None:
-    """Read logs and say what was odd in them.
+    """Read logs of any format and write them in one.
 
-    Writes the traces in one format, whatever they came in.
+    That one is ATIF, a trajectory a line, with nothing lost but personal data: e-mail addresses, phone, card and
+    account numbers, keys and tokens, and the names you list become pseudonyms, the same throughout a session. Says
+    what was odd and what was replaced. Where it is stopped, what was read so far is in OUT.part, whole and readable.
 
     Example: rlkit ingest logs/*.jsonl.gz --out traces.jsonl
     """
-    from tqdm import tqdm
-
+    from rlkit.files import partial_path
+    from rlkit.logs.privacy import Redactor
     from rlkit.logs.readers import LogFormatError, read_traces
     from rlkit.logs.readers.source import find_files
     from rlkit.logs.report import ReadReport
-    from rlkit.logs.writers import to_openai, write_jsonl
+    from rlkit.logs.writers import to_atif, write_jsonl
 
     if out.resolve() in [Path(file).resolve() for file in find_files(paths)]:
         raise LogFormatError(f"{out}: is one of the logs to read; choose another file with --out")
-    report = ReadReport()
-    with _kept(lambda: "nothing was written"):
-        traces = tqdm(read_traces(paths, format, report), "reading", unit="trace")
-        write_jsonl(map(to_openai, traces), out)
-    typer.echo(f"{report}\n\n{report.traces} traces written to {out}")
+    known = names.read_text().splitlines() if names else []
+    report, redactor = ReadReport(), None if keep_personal_data else Redactor(known)
+    traces = read_traces(paths, format, report, progress=True)
+    kept = traces if redactor is None else map(redactor.redact, traces)
+
+    def so_far() -> str:
+        partial = partial_path(out)
+        return f"the traces so far are in {partial}" if partial.exists() else "nothing was written"
+
+    with _kept(so_far):
+        write_jsonl(map(to_atif, kept), out)
+    privacy = "kept, as you asked" if redactor is None else str(redactor.report)
+    typer.echo(f"{report}\n\npersonal data\n{privacy}\n\n{report.traces} traces written to {out}")
 
 
 @app.command()
@@ -131,26 +140,28 @@ def train(
 
     Example: rlkit train data/configs/support.yaml -o runs/first --steps 40
     """
+    from rlkit.show import terminal
     from rlkit.workbench import RunConfig
 
     settings = RunConfig.from_yaml(config, **({} if steps is None else {"steps": steps}))
     folder = output or Path(settings.output or Path("runs") / config.stem)
     with _kept(lambda: _checkpoint_kept(folder)):
         run = _train(settings, folder)
-    typer.echo(_run_summary(run))
+    typer.echo(terminal.run_summary(run))
     typer.echo(f"checkpoint  {_checkpoints(folder)[-1]}\nmetrics     {folder / 'metrics.jsonl'}")
 
 
 def _train(settings: RunConfig, folder: Path) -> Run:
     from rlkit.loop import train
     from rlkit.models import load_model
+    from rlkit.show import terminal
     from rlkit.workbench import Workbench
 
     workbench = Workbench.load(settings.environment)
     model, tokenizer = load_model(settings.model)
     harness = workbench.harness(tokenizer)
     mining, read = workbench.mine(settings.logs)
-    typer.echo(_mining_summary(mining, read))
+    typer.echo(terminal.mining_summary(mining, read))
     saved = _checkpoints(folder)
     typer.echo(f"resuming    {saved[-1]}" if saved else f"training    {settings.steps} steps, in {folder}")
     with warnings.catch_warnings():
@@ -181,13 +192,14 @@ def evaluate(
     from rlkit.models import load_model
     from rlkit.sampling.sampler import SamplingParams
     from rlkit.sampling.torch_sampler import TorchSampler
+    from rlkit.show import terminal
     from rlkit.workbench import Workbench
 
     workbench = Workbench.load(environment)
     policy, tokenizer = load_model(model)
     harness = workbench.harness(tokenizer)
     mining, read = workbench.mine(logs, format)
-    typer.echo(_mining_summary(mining, read))
+    typer.echo(terminal.mining_summary(mining, read))
     if limit is not None and limit < len(mining.sessions):
         mining.sessions = random.Random(0).sample(mining.sessions, limit)
         typer.echo(f"drawn       {limit} of the tasks")
@@ -197,7 +209,7 @@ def evaluate(
         label = f"T={heat:g}" if heat else "greedy"
         params = SamplingParams(temperature=heat, max_tokens=max_tokens, stop_token_ids=(harness.chat.end_id,))
         results[label], _ = evaluate_policy(sampler, harness, mining.tasks, params, trials, progress=label)
-    _print_results(results)
+    terminal.print_results(results)
     if out is not None:
         _write_csv(results, out)
 
@@ -259,33 +271,6 @@ def _kept(describe: Callable[[], str]) -> Iterator[None]:
         raise OSError(f"{_sentence(error)}; {describe()}") from error
 
 
-# --- what is printed ------------------------------------------------------------------------------------------------
-
-
-def _headlines(metrics: Mapping[str, Any]) -> str:
-    import json
-
-    def short(value: Any) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
-
-    shown = {key: text for key, value in metrics.items() if len(text := short(value)) < 60}
-    width = max(map(len, shown), default=0)
-    return "\n".join(f"  {key:<{width}}  {text}" for key, text in shown.items())
-
-
-def _mining_summary(mining: Mining, read: ReadReport) -> str:
-    from rlkit.evaluate import evaluate_traces, success
-    from rlkit.workbench import dropped
-
-    lost = f"; {read.skipped} records unreadable, `rlkit ingest` says why" if read.skipped else ""
-    gone = f"; dropped: {dropped(mining)}" if mining.dropped else ""
-    return (
-        f"logs        {read.traces} sessions{lost}\n"
-        f"tasks       {len(mining.tasks)} rebuilt{gone}\n"
-        f"production  succeeded in {success(evaluate_traces(mining))}"
-    )
-
-
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("step-*"))
 
@@ -293,50 +278,6 @@ def _checkpoints(folder: Path) -> list[Path]:
 def _checkpoint_kept(folder: Path) -> str:
     saved = _checkpoints(folder)
     return f"{saved[-1]} is intact, run the same command to go on" if saved else "there is no checkpoint yet"
-
-
-def _run_summary(run: Run) -> str:
-    """The first and the last step side by side; rates of one step are noisy, `rlkit eval` is not."""
-    if not run.metrics:
-        return "no metrics: metrics.jsonl is gone"
-    first, last = run.metrics[0], run.metrics[-1]
-    rows = [("", *(f"step {metrics['step'] + 1:.0f}" for metrics in (first, last)))]
-    rows += [(key, f"{first[key]:.3f}", f"{last[key]:.3f}") for key in HEADLINES]
-    lines = [f"{key:<28}  {before:>10}  {after:>10}" for key, before, after in rows]
-    return "\n".join([*lines, *([f"stopped early: {run.stopped}"] if run.stopped else [])])
-
-
-def _print_results(results: Mapping[str, pd.DataFrame]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from rlkit.evaluate import success
-
-    table = Table("", "success", "episodes", "not graded")
-    for label, result in results.items():
-        ungraded = int(result["score"].isna().sum())
-        table.add_row(label, str(success(result)), str(len(result)), str(ungraded))
-    for shown in filter(None, (table, _cell_table(results))):
-        Console().print(shown)
-
-
-def _cell_table(results: Mapping[str, pd.DataFrame]) -> Table | None:
-    """Success for every combination of the tasks' tags; None where they have none."""
-    from rich.table import Table
-
-    from rlkit.evaluate import success_by
-
-    production = results["production"]
-    tags = list(production.columns[5:])
-    if not tags:
-        return None
-    table = Table(*tags, "sessions", *results, title="success per cell", title_justify="left")
-    rates: list[dict[Any, float]] = [success_by(result, tags)["success"].to_dict() for result in results.values()]
-    for cell, rows in production.groupby(tags, dropna=False):
-        key = cell if len(tags) > 1 else cell[0]
-        shown = [f"{rate[key]:.2f}" if key in rate else "-" for rate in rates]
-        table.add_row(*map(str, cell), str(len(rows)), *shown)
-    return table
 
 
 def _write_csv(results: Mapping[str, pd.DataFrame], path: Path) -> None:

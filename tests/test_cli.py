@@ -19,6 +19,7 @@ import pytest
 from rlkit.cli import main
 from rlkit.examples.support.production import production_sessions
 from rlkit.logs.readers import read_traces
+from rlkit.logs.report import ReadReport
 from rlkit.logs.trace import Trace
 from rlkit.logs.writers import to_openai, to_otlp, write_jsonl
 from rlkit.models import save_model, tiny_llama, train_tokenizer
@@ -211,12 +212,75 @@ def test_debug_shows_every_traceback(folder: Path, how: str) -> None:
 
 def test_ingest_writes_what_it_read(rlkit: Command, folder: Path, sessions: list[Trace]) -> None:
     write_jsonl(map(to_otlp, sessions), "spans.jsonl.gz")
-    status, out, err = rlkit("ingest", "spans.jsonl.gz", "--out", "out.jsonl")
+    status, out, err = rlkit("ingest", "spans.jsonl.gz", "--out", "out.jsonl.gz")
     assert status == 0
-    assert "traces" in out
-    assert "40 traces written to out.jsonl" in out
-    assert "40trace" in err
-    assert Path("out.jsonl").read_bytes() == Path("logs.jsonl").read_bytes()
+    assert "40 traces written to out.jsonl.gz" in out
+    assert "reading: 100%" in err
+    back = list(read_traces("out.jsonl.gz", "atif"))
+    assert [(t.id, t.messages, t.tools, t.outcome) for t in back] == [
+        (t.id, t.messages, t.tools, t.outcome) for t in sessions
+    ]
+    assert sorted(path.name for path in folder.glob("out*")) == ["out.jsonl.gz"]
+
+
+def test_ingest_of_what_it_wrote_changes_nothing(rlkit: Command, folder: Path) -> None:
+    for source, out in (("logs.jsonl", "one.jsonl"), ("one.jsonl", "two.jsonl")):
+        assert rlkit("ingest", source, "--out", out)[0] == 0
+    assert Path("one.jsonl").read_bytes() == Path("two.jsonl").read_bytes()
+
+
+def test_ingest_replaces_personal_data_unless_told_not_to(rlkit: Command, folder: Path) -> None:
+    said = {"role": "user", "content": "I am Ada Okafor, mail ada.okafor@corp.example or call +1 (415) 555-0132."}
+    Path("log.jsonl").write_text(json.dumps({"id": "s", "messages": [said]}))
+    Path("names.txt").write_text("Ada Okafor\n\n")
+    status, out, _ = rlkit("ingest", "log.jsonl", "--names", "names.txt")
+    assert status == 0
+    written = Path("traces.jsonl").read_text()
+    for secret in ("Ada", "Okafor", "corp.example", "0132"):
+        assert secret not in written
+        assert secret not in out
+    assert "email" in out
+    status, out, _ = rlkit("ingest", "log.jsonl", "--keep-personal-data")
+    assert status == 0
+    assert said["content"] in Path("traces.jsonl").read_text()
+    assert "kept, as you asked" in out
+
+
+def test_ingest_names_the_list_of_names_that_is_missing(rlkit: Command, folder: Path) -> None:
+    status, _, err = rlkit("ingest", "logs.jsonl", "--names", "nobody.txt")
+    assert (status, complaints(err)) == (1, ["rlkit: nobody.txt: No such file or directory"])
+
+
+def test_ctrl_c_during_ingest_leaves_whole_traces_beside(folder: Path, sessions: list[Trace]) -> None:
+    write_jsonl((to_openai(t) | {"id": f"{t.id}.{n}"} for n in range(2000) for t in sessions), "big.jsonl")
+    Path("traces.jsonl").write_text("an older one")
+    ingest = subprocess.Popen([RLKIT, "ingest", "big.jsonl"], stderr=subprocess.PIPE, text=True)
+    while not (Path("traces.jsonl.part").exists() and Path("traces.jsonl.part").stat().st_size):
+        assert ingest.poll() is None
+        time.sleep(0.01)
+    ingest.send_signal(signal.SIGINT)
+    assert ingest.stderr is not None
+    assert complaints(ingest.stderr.read()) == ["rlkit: interrupted; the traces so far are in traces.jsonl.part"]
+    assert ingest.wait() == 130
+    assert Path("traces.jsonl").read_text() == "an older one"
+    report = ReadReport()
+    ids = [trace.id for trace in read_traces("traces.jsonl.part", report=report)]
+    assert report.diagnostics == {}
+    assert ids == [f"{sessions[n % 40].id}.{n // 40}" for n in range(len(ids))]
+    assert len(ids) > 1000
+
+
+@pytest.mark.slow
+def test_ingest_needs_no_more_memory_for_a_larger_log(folder: Path, sessions: list[Trace]) -> None:
+    def peak_mb(copies: int) -> float:
+        write_jsonl((to_openai(t) | {"id": f"{t.id}.{n}"} for n in range(copies) for t in sessions), "big.jsonl")
+        ingest = subprocess.Popen([RLKIT, "ingest", "big.jsonl"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(ingest.pid, 0)
+        assert status == 0
+        return usage.ru_maxrss / 1000
+
+    small, large = peak_mb(500), peak_mb(3000)
+    assert large < min(300, small + 30)
 
 
 def test_ingest_reads_around_what_is_broken(rlkit: Command, folder: Path) -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from rlkit.logs.jsontext import dumps, loads
 from rlkit.logs.report import Notes
-from rlkit.logs.timestamps import parse_timestamp
+from rlkit.logs.timestamps import is_canonical, parse_timestamp
 from rlkit.logs.trace import Message, Role, ToolCall
 
 _ROLES: dict[Any, Role] = {
@@ -36,21 +36,23 @@ def parse_messages(
     add, waiting = messages.append, pairing.open
     for index, item in enumerate(raw):
         try:  # first what nearly all messages are, without a call: half of the time goes here
-            role, content, size = item["role"], item["content"], len(item)
+            role, content, size, time = item["role"], item["content"], len(item), None
+            if size > 2 and "timestamp" in item:
+                size, time = (size - 1, item["timestamp"]) if is_canonical(item["timestamp"]) else (0, None)
             if content.__class__ is str:
                 if size == 2 and role in _SPEAKERS:
-                    add(Message(role, content))
+                    add(Message(role, content, [], None, None, None, time))
                     continue
                 if role == "tool" and (call_id := item["tool_call_id"]) in waiting:
                     name = item.get("name")
                     if size == 3 + (name.__class__ is str):
                         del waiting[call_id]
-                        add(Message(role, content, [], call_id, name))
+                        add(Message(role, content, [], call_id, name, None, time))
                         continue
             if size == 3 and role == "assistant" and (content is None or content.__class__ is str):
                 calls = _plain_calls(item["tool_calls"], pairing)
                 if calls:
-                    add(Message(role, content, calls))
+                    add(Message(role, content, calls, None, None, None, time))
                     continue
         except (KeyError, TypeError, IndexError):  # no such key, or no object, or an unhashable id
             pass
@@ -118,7 +120,9 @@ def _message(item: Any, index: int, pairing: _Pairing, notes: Notes, where: str)
 
 def _extra(item: dict[str, Any], role: Role) -> dict[str, Any] | None:
     """What a logged message says that `Message` has no field for, as logged."""
-    kept = {key: value for key, value in item.items() if key not in _KNOWN and value is not None}
+    kept: dict[str, Any] = {}
+    if not item.keys() <= _KNOWN:
+        kept = {key: value for key, value in item.items() if key not in _KNOWN and value is not None}
     for key in ("reasoning", "reasoning_content", "name"):
         if item.get(key) is not None and not isinstance(item[key], str):
             kept[key] = item[key]
