@@ -135,9 +135,9 @@ def test_another_answer_to_the_same_prefix_is_a_branch(tmp_path):
     other = {"role": "assistant", "parts": [{"type": "text", "content": "No."}]}
     spans = chat(1, [USER], [DONE]), chat(2, [USER], [other]), chat(3, [USER, other, USER], [DONE])
     (main, branch), _ = read(tmp_path, line(*spans))
-    assert [m.content for m in main.messages] == ["cancel O7", "Done."]
-    assert [m.content for m in branch.messages] == ["cancel O7", "No.", "cancel O7", "Done."]
-    assert (branch.id, branch.parent_id, main.parent_id) == ("t1#1", "t1", None)
+    assert [m.content for m in main.messages] == ["cancel O7", "No.", "cancel O7", "Done."]  # what ended last
+    assert [m.content for m in branch.messages] == ["cancel O7", "Done."]
+    assert (branch.id, branch.parent_id, branch.relation, main.parent_id) == ("t1#1", "t1", "fork", None)
     assert [d.code for d in branch.diagnostics] == ["span_branch"]
 
 
@@ -166,10 +166,11 @@ def test_system_instructions_come_first_and_once(tmp_path, instructions):
 
 
 def test_one_message_with_results_and_text_becomes_results_then_text(tmp_path):
-    asked, thought = {"type": "text", "content": "and?"}, {"type": "reasoning", "content": "r"}
-    mixed = {"role": "user", "parts": [*RESULT["parts"], asked, thought]}
+    asked, photo = {"type": "text", "content": "and?"}, {"type": "uri", "modality": "image", "uri": "https://x/y"}
+    mixed = {"role": "user", "parts": [*RESULT["parts"], asked, photo]}
     (trace,), _ = read(tmp_path, line(chat(1, [USER, CALL, mixed], [DONE])))
     assert [m.role for m in trace.messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert trace.messages[3].extra == {"parts": [photo]}
     (note,) = trace.diagnostics
     assert (note.code, note.path) == ("content_part_skipped", "span b1: gen_ai.input.messages[2].parts[2]")
 

@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from types import ModuleType
 
-from rlkit.logs.readers import atif, openai_chat, openhands, otel, swe_agent, tau2, tau_bench
+from rlkit.logs.readers import (
+    atif,
+    langfuse,
+    langsmith,
+    openai_chat,
+    openhands,
+    openinference,
+    otel,
+    swe_agent,
+    tau2,
+    tau_bench,
+)
 from rlkit.logs.readers.source import LogFormatError, Paths, Source, find_files
 from rlkit.logs.report import ReadReport, diagnostic
 from rlkit.logs.trace import Trace
@@ -24,6 +35,9 @@ READERS: dict[str, ModuleType] = {
     "tau2": tau2,
     "swe-agent": swe_agent,
     "openhands": openhands,
+    "langfuse": langfuse,
+    "langsmith": langsmith,
+    "openinference": openinference,
     "openai": openai_chat,
     "otel": otel,
 }

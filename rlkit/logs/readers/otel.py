@@ -1,37 +1,37 @@
-"""OpenTelemetry GenAI spans as OTLP-JSON: one `{"resourceSpans": [...]}` a line, or one for the whole file.
+"""OTel GenAI spans as OTLP-JSON, in the conventions of today, in those of before, and in OpenInference's.
 
-Spans are grouped by `gen_ai.conversation.id`, else by trace id, wherever in the files they stand. Every chat span
-repeats the whole conversation so far, so a group is one trajectory that grows by prefix extension; a span that
-continues none of what was seen (a retry that was answered otherwise, a sub-agent, a rewritten history) begins a trace
-of its own with `parent_id`. The deprecated dialects (`gen_ai.prompt.0.role`, …) are not read.
+Sessions are told apart by `gen_ai.conversation.id` (or `session.id`), else by trace id. Content is on the spans or on
+their events, as JSON or as its text. What a span says in today's attributes wins over what it says in older ones
+(`otel_legacy.py`); a span with `openinference.span.kind` is read by `openinference.py`.
 
-Source: open-telemetry/semantic-conventions-genai v0.1.0.
+Source: opentelemetry.io/docs/specs/semconv/gen-ai (attributes, events, messages as JSON schemas).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 from rlkit.logs.jsontext import loads
-from rlkit.logs.readers.messages import parse_messages
-from rlkit.logs.readers.openai_chat import parse_tools
-from rlkit.logs.readers.otel_messages import (
-    fill_in_results,
-    grow,
-    holds_messages,
-    structured,
-)
-from rlkit.logs.readers.otlp import Span, conversation_id, raw_spans, read_spans, text_or_none
-from rlkit.logs.readers.outcomes import parse_outcome
+from rlkit.logs.readers import openinference, otel_legacy
+from rlkit.logs.readers.openai_chat import parse_links
+from rlkit.logs.readers.otel_messages import from_message
+from rlkit.logs.readers.otlp import Attributes, Decoded, decode_spans, ids, raw_spans
 from rlkit.logs.readers.source import Record, Source
-from rlkit.logs.report import CODES, Notes, ReadReport, diagnostic
-from rlkit.logs.trace import Outcome, Trace
+from rlkit.logs.readers.spans import MISSING, Dialect, Kind, Span, read_span_logs
+from rlkit.logs.report import Notes, ReadReport
+from rlkit.logs.trace import Trace
 
-_AGENT = frozenset({"invoke_agent", "invoke_workflow", "create_agent"})
+_INPUT, _OUTPUT, _SYSTEM = "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions"
+_KINDS: dict[Any, Kind] = {
+    "chat": "llm", "generate_content": "llm", "text_completion": "llm", "execute_tool": "tool",
+    "invoke_agent": "agent", "invoke_workflow": "agent", "create_agent": "agent", "embeddings": "other",
+}  # fmt: skip
+_LOOP_KINDS: dict[Any, Kind] = {"tool": "tool", "agent": "agent", "workflow": "agent"}
 _NOT_METADATA = ("gen_ai.input.", "gen_ai.output.", "gen_ai.system_instructions", "gen_ai.tool.", "gen_ai.evaluation.",
-                 "gen_ai.conversation.id", "gen_ai.operation.name", "rlkit.")  # fmt: skip
+                 "gen_ai.conversation.id", "gen_ai.operation.name", "rlkit.", "gen_ai.prompt", "gen_ai.completion",
+                 "llm.request.functions", "traceloop.entity.", "traceloop.span.kind")  # fmt: skip
 
 
 def matches(record: Any) -> bool:
@@ -40,193 +40,148 @@ def matches(record: Any) -> bool:
 
 
 def read(source: Source, report: ReadReport) -> Iterator[Trace]:
-    """One trace a conversation (and one a branch), as soon as the last record that belongs to it was read.
-
-    Reads the files twice: first for which record is a conversation's last, so that only open ones are in memory.
-    """
-    conversations, last = _index(source)
-    groups: dict[str, _Group] = {}
-    for index, record in enumerate(source.records(report)):
-        notes = Notes(record.line, record.root)
-        sorted_in = _sort_in(record, index, conversations, notes)
-        for note in notes:
-            report.note(note, record.file)
-        if not sorted_in:
-            report.skip(diagnostic("no_messages", record.root, record.line, "No span could be read."), record.file)
-            continue
-        pending = _Pending(record, len(sorted_in))
-        for key, spans in sorted_in.items():
-            group = groups.setdefault(key, _Group([], []))
-            group.spans += spans
-            group.records.append(pending)
-            if last[key] == index:
-                yield from _close(key, groups.pop(key), report)
-    for key, group in groups.items():  # whose last record held only unreadable spans
-        yield from _close(key, group, report)
+    """One trace a conversation (and one a branch), as soon as the last record that belongs to it was read."""
+    return read_span_logs(source, report, DIALECT)
 
 
-@dataclass
-class _Pending:
-    """A record, how many of its groups are still open, and whether any of it was of use."""
-
-    record: Record
-    open: int
-    used: bool = False
-
-
-@dataclass
-class _Group:
-    """The spans of one conversation so far, and the records they came in."""
-
-    spans: list[Span]
-    records: list[_Pending]
+def _spans(record: Record, notes: Notes) -> list[Span]:
+    spans = []
+    for decoded in decode_spans(record, notes):
+        if openinference.KIND in decoded.attributes:
+            spans.append(openinference.to_span(decoded, notes))
+        else:
+            spans.append(_to_span(decoded, notes))
+    return spans
 
 
-def _index(source: Source) -> tuple[dict[str, str], dict[str, int]]:
-    """(trace id → conversation id, group → index of the last record that belongs to it)."""
-    conversations: dict[str, str] = {}
-    last: dict[str, int] = {}
-    last_of_trace: dict[str, int] = {}
-    for index, record in enumerate(source.records()):
-        for span, _ in raw_spans(record.value):
-            trace_id = _trace_id(span.get("traceId") if isinstance(span, dict) else None, index)
-            last_of_trace[trace_id] = index
-            conversation = conversation_id(span)
-            if conversation is not None:
-                conversations.setdefault(trace_id, conversation)
-                last[conversation] = index
-    for trace_id, index in last_of_trace.items():
-        key = conversations.get(trace_id, trace_id)
-        last[key] = max(index, last.get(key, 0))
-    return conversations, last
+def _to_span(decoded: Decoded, notes: Notes) -> Span:
+    attributes = decoded.attributes
+    span = Span(
+        trace_id=decoded.trace_id, session_id=ids(decoded.raw)[1], span_id=decoded.span_id, name=decoded.name,
+        parent_id=decoded.parent_id, start=decoded.start, kind="other", record=decoded.record, raw=decoded.raw,
+    )  # fmt: skip
+    kind = (
+        _KINDS.get(attributes.get("gen_ai.operation.name")) if _is_text(attributes, "gen_ai.operation.name") else None
+    )
+    kind = kind or (
+        _LOOP_KINDS.get(attributes["traceloop.span.kind"]) if _is_text(attributes, "traceloop.span.kind") else None
+    )
+    if kind != "tool":
+        _read_content(span, decoded, notes)
+        kind = kind or ("llm" if span.input or span.output or span.system else "other")
+    else:
+        _read_tool(span, decoded)
+    span.kind = kind
+    span.outcomes = _outcomes(decoded)
+    if kind == "llm":
+        model = attributes.get("gen_ai.request.model", attributes.get("gen_ai.response.model"))
+        span.model = model if isinstance(model, str) else None
+    if kind == "agent" or not span.parent_id:
+        span.metadata = _metadata(decoded, notes)
+        kept = {key: attributes.get(f"rlkit.{key}") for key in ("parent_id", "relation", "parent_call_id")}
+        span.links = parse_links(kept)
+    return span
 
 
-def _trace_id(logged: Any, index: int) -> str:
-    return text_or_none(logged) or f"record-{index}"
+def _is_text(attributes: Attributes, key: str) -> bool:
+    return isinstance(attributes.get(key), str)
 
 
-def _sort_in(record: Record, index: int, conversations: dict[str, str], notes: Notes) -> dict[str, list[Span]]:
-    """The record's spans by group."""
-    try:
-        spans = read_spans(record, notes)
-    except RecursionError:
-        notes.add("json_too_deep")
-        return {}
-    groups: dict[str, list[Span]] = {}
-    for span in spans:
-        if span.trace_id is None:
-            notes.add("span_trace_missing", f"span {span.span_id}")
-        trace_id = _trace_id(span.trace_id, index)
-        groups.setdefault(conversation_id(span.raw) or conversations.get(trace_id, trace_id), []).append(span)
-    return groups
+def _read_content(span: Span, decoded: Decoded, notes: Notes) -> None:
+    """The messages, the instructions and the tools, wherever the span keeps them."""
+    asked, answered, instructions = (_content(decoded, key) for key in (_INPUT, _OUTPUT, _SYSTEM))
+    if asked is None and answered is None and instructions is None:
+        otel_legacy.read_content(span, decoded)
+    else:
+        span.input = asked if isinstance(asked, str) else _as_list(asked, _INPUT, span, notes)
+        answers = _as_list(answered, _OUTPUT, span, notes)
+        if len(answers) > 1 and all(isinstance(item, dict) and item.get("role") == "assistant" for item in answers):
+            answers, span.alternatives = answers[:1], [[item] for item in answers[1:]]  # each is a choice of its own
+        span.output = answers
+        if isinstance(instructions, str) and not instructions.lstrip().startswith(("[", "{")):
+            instructions = [{"type": "text", "content": instructions}]
+        if parts := _as_list(instructions, _SYSTEM, span, notes):
+            span.system = [{"role": "system", "parts": parts}]
+    tools = _content(decoded, "gen_ai.tool.definitions")
+    if tools is not None:
+        span.tools = _as_list(tools, "gen_ai.tool.definitions", span, notes)
+    elif span.tools is None:
+        span.tools = otel_legacy.functions(decoded.attributes)
 
 
-def _close(key: str, group: _Group, report: ReadReport) -> Iterator[Trace]:
-    """Build a group's traces, and count the records that are done with it and were of no use."""
-    first = group.spans[0].record
-    try:
-        traces = build_traces(key, group.spans)
-    except RecursionError:
-        report.note(diagnostic("json_too_deep", first.root, first.line), first.file)
-        traces = []
-    if not traces:
-        report.note(diagnostic("spans_without_messages", first.root, first.line), first.file)
-    for pending in group.records:
-        pending.open -= 1
-        pending.used = pending.used or bool(traces)
-        if not pending.open and not pending.used:
-            item = pending.record
-            why = CODES["spans_without_messages"][1]
-            report.skip(diagnostic("no_messages", item.root, item.line, why), item.file)
-    yield from traces
+def _content(decoded: Decoded, key: str) -> Any:
+    """From the span, or from one of its events (content may be captured on either)."""
+    if key in decoded.attributes:
+        return decoded.attributes[key]
+    return next((attributes[key] for _, attributes in decoded.events if key in attributes), None)
 
 
-def build_traces(key: str, spans: list[Span]) -> list[Trace]:
-    """The traces of one conversation: the main one first, then its branches; none where no span holds a message."""
-    notes = Notes(spans[0].record.line, spans[0].record.root, quiet=frozenset({"arguments_object"}))
-    spans = _in_order(spans, notes)
-    chats = [span for span in spans if span.operation not in (*_AGENT, "execute_tool") and holds_messages(span)]
-    # An agent's own span sums up its chat spans, and counts only where there are none.
-    grown = grow(chats or [span for span in spans if span.operation in _AGENT and holds_messages(span)], notes)
-    if len(grown) > 1 and any(span.start is None for span in chats):
-        notes.add("order_unknown")
-    if not grown or not any(trajectory.all_messages for trajectory in grown):
-        return []
-    root = next((span for span in spans if not span.parent_id), spans[0])
-    tools = [span for span in spans if span.operation == "execute_tool"]
-    fill_in_results(grown, tools, notes)
-    shared: dict[str, Any] = {
-        "tools": _tools(spans, notes),
-        "metadata": _metadata(spans, root, notes),
-        "source": root.record.place,
-        "raw": [span.raw for span in spans],
-    }
-    outcome, parent = _outcome(spans, notes), text_or_none(root.attributes.get("rlkit.parent_id"))
-    messages = parse_messages(grown[0].all_messages, notes)
-    traces = [Trace(id=key, messages=messages, outcome=outcome, parent_id=parent, diagnostics=notes, **shared)]
-    for number, branch in enumerate(grown[1:], 1):
-        own = Notes(branch.span.record.line, branch.span.record.root, notes.quiet)
-        own.add("span_branch", f"span {branch.span.span_id}")
-        messages = parse_messages(branch.all_messages, own)
-        traces.append(Trace(id=f"{key}#{number}", messages=messages, parent_id=key, diagnostics=own, **shared))
-    return [trace for trace in traces if trace.messages]
-
-
-def _in_order(spans: list[Span], notes: Notes) -> list[Span]:
-    """Each span once, by start time; by length of its messages where a time is unreadable."""
-    once: dict[str, Span] = {}
-    for number, span in enumerate(spans):
-        if span.start is None:
-            notes.add("span_time_unreadable", f"span {span.span_id}", line=span.record.line)
-        if once.setdefault(f"{span.trace_id}/{span.span_id or number}", span) is not span:
-            notes.add("span_repeated", f"span {span.span_id}", line=span.record.line)
-    if any(span.start is None for span in once.values()):
-        return sorted(once.values(), key=lambda span: len(structured(span, "gen_ai.input.messages", Notes())))
-    return sorted(once.values(), key=lambda span: span.start or 0)
-
-
-def _tools(spans: list[Span], notes: Notes) -> list[dict[str, Any]]:
-    """The tools last offered."""
-    for span in reversed(spans):
-        if span.attributes.get("gen_ai.tool.definitions") is not None:
-            logged = structured(span, "gen_ai.tool.definitions", notes)
-            return parse_tools(logged, notes, f"span {span.span_id}: gen_ai.tool.definitions")
+def _as_list(value: Any, key: str, span: Span, notes: Notes) -> list[Any]:
+    """A list, as such or as JSON text; anything else is noted and read as empty."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = loads(value)
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return [value]
+    if value is not None:
+        notes.add("span_attribute_unreadable", f"span {span.span_id}: {key}")
     return []
 
 
-def _outcome(spans: list[Span], notes: Notes) -> Outcome:
-    """The last `gen_ai.evaluation.*`, on an event or on a span."""
-    found = [
-        (span, attributes)
-        for span in spans
-        for attributes in (span.attributes, *(a for _, a in span.events))
-        if any(key.startswith("gen_ai.evaluation.") for key in attributes)
-    ]
-    if not found:
-        return Outcome()
-    if len(found) > 1:
-        notes.add("evaluations_several")
-    span, evaluation = found[-1]
-    said = {
-        "label": evaluation.get("gen_ai.evaluation.score.label"),
-        "score": evaluation.get("gen_ai.evaluation.score.value"),
-        "source": evaluation.get("rlkit.outcome.source"),
-    }
-    source = f"evaluation:{evaluation.get('gen_ai.evaluation.name', '')}".rstrip(":")
-    return parse_outcome(said, source, notes, f"span {span.span_id}: gen_ai.evaluation")
+def _read_tool(span: Span, decoded: Decoded) -> None:
+    attributes = decoded.attributes
+    call_id, name = attributes.get("gen_ai.tool.call.id"), attributes.get("gen_ai.tool.name")
+    span.call_id = call_id if isinstance(call_id, str) and call_id else None
+    name = name if isinstance(name, str) else attributes.get("traceloop.entity.name")
+    span.tool_name = name if isinstance(name, str) else span.name or None
+    span.result = attributes.get("gen_ai.tool.call.result", MISSING)
+    if span.result is MISSING:
+        span.result = otel_legacy.tool_result(decoded)
 
 
-def _metadata(spans: list[Span], root: Span, notes: Notes) -> dict[str, Any]:
-    """What our writer kept; of a stranger's spans, the resource and all of the root span that is not content."""
-    own = root.attributes.get("rlkit.metadata")
+def _outcomes(decoded: Decoded) -> list[dict[str, Any]]:
+    """`gen_ai.evaluation.*`, on an event or on the span itself."""
+    outcomes = []
+    for attributes in (decoded.attributes, *(found for _, found in decoded.events)):
+        if any(key.startswith("gen_ai.evaluation.") for key in attributes):
+            source = attributes.get("rlkit.outcome.source")
+            if not isinstance(source, str):
+                source = f"evaluation:{attributes.get('gen_ai.evaluation.name', '')}".rstrip(":")
+            outcomes.append({
+                "label": attributes.get("gen_ai.evaluation.score.label"),
+                "score": attributes.get("gen_ai.evaluation.score.value"),
+                "source": source,
+            })  # fmt: skip
+    return outcomes
+
+
+def _metadata(decoded: Decoded, notes: Notes) -> dict[str, Any]:
+    """What our writer kept; of a stranger's span, the resource and all of its attributes that are not content."""
+    own = decoded.attributes.get("rlkit.metadata")
     if own is not None:
         try:
             value = loads(own) if isinstance(own, str) else own
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
             return value
-        notes.add("metadata_wrong_type", f"span {root.span_id}: rlkit.metadata")
-    model = next((m for span in spans if (m := span.attributes.get("gen_ai.request.model")) is not None), None)
-    found = root.resource | {k: v for k, v in root.attributes.items() if not k.startswith(_NOT_METADATA)}
-    return found if model is None else {"gen_ai.request.model": model} | found
+        notes.add("metadata_wrong_type", f"span {decoded.span_id}: rlkit.metadata")
+    kept = {key: value for key, value in decoded.attributes.items() if not key.startswith(_NOT_METADATA)}
+    return decoded.resource | kept
+
+
+def _plain(message: Any, where: str, notes: Notes) -> list[Any]:
+    return from_message(message, where, notes)
+
+
+DIALECT = Dialect(
+    raw_spans=lambda value: (span for span, _ in raw_spans(value)),
+    ids=ids,
+    read=_spans,
+    plain=_plain,
+    quiet=frozenset({"arguments_object"}),
+    names=(_INPUT, _OUTPUT, _SYSTEM),
+    model_key="gen_ai.request.model",
+)

@@ -14,10 +14,12 @@ from rlkit.logs.readers.source import Record
 from rlkit.logs.report import Notes
 
 Attributes = dict[str, Any]
+CONVERSATION = ("gen_ai.conversation.id", "session.id", "traceloop.association.properties.session_id")
+"""The attributes that name a session; where there are several, the first of these or the last of the others."""
 
 
 @dataclass(slots=True)
-class Span:
+class Decoded:
     """One span: its attributes decoded, its events as (name, attributes)."""
 
     trace_id: str | None
@@ -25,16 +27,12 @@ class Span:
     parent_id: str
     start: int | None
     """Nanoseconds since 1970, or None where unreadable."""
+    name: str
     attributes: Attributes
     events: list[tuple[str, Attributes]]
     resource: Attributes
     raw: Any
     record: Record
-
-    @property
-    def operation(self) -> Any:
-        """`gen_ai.operation.name`: `chat`, `invoke_agent`, `execute_tool`, …"""
-        return self.attributes.get("gen_ai.operation.name")
 
 
 def raw_spans(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -46,7 +44,7 @@ def raw_spans(value: Any) -> Iterator[tuple[Any, Any]]:
                 yield span, resource
 
 
-def read_spans(record: Record, notes: Notes) -> list[Span]:
+def decode_spans(record: Record, notes: Notes) -> list[Decoded]:
     """The spans of a record, in its order; what is no span is noted and left out."""
     spans = []
     for number, (raw, resource) in enumerate(raw_spans(record.value)):
@@ -59,11 +57,12 @@ def read_spans(record: Record, notes: Notes) -> list[Span]:
             if isinstance(event, dict)
         ]
         owner = resource.get("attributes") if isinstance(resource, dict) else None
-        spans.append(Span(
+        spans.append(Decoded(
             trace_id=text_or_none(raw.get("traceId")),
             span_id=text_or_none(raw.get("spanId")) or "",
             parent_id=text_or_none(raw.get("parentSpanId")) or "",
             start=_nanoseconds(raw.get("startTimeUnixNano")),
+            name=text_or_none(raw.get("name")) or "",
             attributes=decode_attributes(raw.get("attributes")),
             events=events,
             resource=decode_attributes(owner),
@@ -73,13 +72,18 @@ def read_spans(record: Record, notes: Notes) -> list[Span]:
     return spans
 
 
-def conversation_id(span: Any) -> str | None:
-    """`gen_ai.conversation.id` of a span as logged, without decoding the rest."""
+def ids(span: Any) -> tuple[str | None, str | None]:
+    """(trace id, conversation id) of a span as logged, without decoding the rest."""
+    if not isinstance(span, dict):
+        return None, None
+    found = None
     for item in _list(span, "attributes"):
-        if isinstance(item, dict) and item.get("key") == "gen_ai.conversation.id":
+        if isinstance(item, dict) and item.get("key") in CONVERSATION:
             value = item.get("value")
-            return text_or_none(value.get("stringValue")) if isinstance(value, dict) else None
-    return None
+            found = text_or_none(value.get("stringValue")) if isinstance(value, dict) else None
+            if item["key"] == CONVERSATION[0]:
+                break
+    return text_or_none(span.get("traceId")), found
 
 
 def decode_attributes(logged: Any) -> Attributes:
@@ -113,6 +117,32 @@ def decode_value(value: Any) -> Any:
 def text_or_none(value: Any) -> str | None:
     """A non-empty string, or None."""
     return value if isinstance(value, str) and value else None
+
+
+def unflatten(attributes: Attributes, prefix: str) -> list[Any]:
+    """The list under `prefix`, in the order of numbers, of attributes such as `prefix.10.role`."""
+    root: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if not key.startswith(prefix) or key[len(prefix) : len(prefix) + 1] != ".":
+            continue
+        *path, last = key[len(prefix) + 1 :].split(".")
+        node = root
+        for step in path:
+            inner = node.setdefault(step, {})
+            node = inner if isinstance(inner, dict) else {}  # a value where others have more: the value wins
+        node.setdefault(last, value)
+    listed = _listed(root)
+    return listed if isinstance(listed, list) else []
+
+
+def _listed(node: Any) -> Any:
+    """Objects whose keys are all numbers as lists."""
+    if not isinstance(node, dict) or not node:
+        return node
+    inner = {key: _listed(value) for key, value in node.items()}
+    if all(key.isdecimal() for key in inner):
+        return [inner[key] for key in sorted(inner, key=int)]
+    return inner
 
 
 def _list(value: Any, key: str) -> list[Any]:

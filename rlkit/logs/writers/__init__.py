@@ -13,7 +13,18 @@ from typing import Any
 
 from rlkit.files import write_lines
 from rlkit.logs.jsontext import dump_line
-from rlkit.logs.writers import atif, openai, openhands, otlp, swe_agent, tau2, tau_bench
+from rlkit.logs.writers import (
+    atif,
+    langfuse,
+    langsmith,
+    openai,
+    openhands,
+    openinference,
+    otlp,
+    swe_agent,
+    tau2,
+    tau_bench,
+)
 from rlkit.logs.writers.atif import to_atif
 from rlkit.logs.writers.openai import to_openai
 from rlkit.logs.writers.otlp import to_otlp
@@ -26,6 +37,9 @@ WRITERS: dict[str, ModuleType] = {
     "tau2": tau2,
     "swe-agent": swe_agent,
     "openhands": openhands,
+    "langfuse": langfuse,
+    "langsmith": langsmith,
+    "openinference": openinference,
     "openai": openai,
     "otel": otlp,
 }

@@ -1,77 +1,110 @@
-"""A `Trace` as OTel GenAI spans in OTLP-JSON.
+"""A session as OTel GenAI spans in OTLP-JSON, one record a session.
 
 Id, messages, tools, outcome and metadata survive exactly, provided that every call has its own id and every result
-names the call it answers, as `read_traces` makes sure of.
+names the call it answers, as `read_traces` makes sure of; a fork has no metadata and no outcome of its own. What the
+conventions have no name for is under `rlkit.*`: metadata, the outcome's source, the parent, `extra`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.trace import Message, Outcome, ToolCall, Trace
 from rlkit.logs.writers.openai import written_arguments
+from rlkit.logs.writers.steps import Step, hashed, session_steps
 
-_START = 1_767_225_600_000_000_000  # 2026-01-01: a trace keeps no clock, so the spans get one that only orders them
-_SECOND = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LASTS = 1_000_000  # nanoseconds: traces don't say how long anything took
+_OPERATIONS = {"agent": "invoke_agent", "llm": "chat", "tool": "execute_tool"}
 
 
 def session_records(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
-    """A record a trace."""
-    return map(to_otlp, traces)
-
-
-def to_otlp(trace: Trace) -> dict[str, Any]:
-    """OTLP-JSON in the current `gen_ai.*` dialect: one agent span over a chat span a reply and a tool span a result.
+    """The session as one record: agent spans over a chat span a reply and a tool span a result.
 
     Every chat span repeats the conversation so far in `gen_ai.input.messages`, as real instrumentations do. A
     conversation that does not end with the agent has one more chat span, without an answer. Ids are hashes of the
-    trace's id. What the conventions have no name for is under `rlkit.*`: metadata, the outcome's source, the parent.
+    traces' ids.
     """
-    spans = _Spans(trace.id)
-    root = {"gen_ai.operation.name": "invoke_agent"}
+    said = {trace.id: _Said(trace) for trace in traces}
+    spans = [_span(step, traces[0], said[step.trace.id]) for step in session_steps(traces)]
+    if traces[0].outcome != Outcome():
+        spans[0]["events"] = [_evaluation(traces[0].outcome, spans[-1]["endTimeUnixNano"])]
+    scope = {"scope": {"name": "rlkit"}, "spans": spans}
+    yield {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [scope]}]}
+
+
+def to_otlp(trace: Trace) -> dict[str, Any]:
+    """A session of one trace as OTLP-JSON: see `session_records`."""
+    return next(session_records([trace]))
+
+
+class _Said:
+    """A trace's messages in the conventions' words, written once for all the spans that repeat them."""
+
+    def __init__(self, trace: Trace) -> None:
+        system, history = _split_system(trace.messages)
+        self.instructions = {} if system is None else {"gen_ai.system_instructions": dumps([_text_part(system)])}
+        self.skipped = len(trace.messages) - len(history)
+        self.messages = [_otel_message(message) for message in history]
+
+    def until(self, end: int) -> list[dict[str, Any]]:
+        return self.messages[: end - self.skipped]
+
+
+def _span(step: Step, main: Trace, said: _Said) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "gen_ai.conversation.id": main.id, "gen_ai.operation.name": _OPERATIONS[step.kind],
+    }  # fmt: skip
+    name = _OPERATIONS[step.kind]
+    if step.kind == "agent":
+        attributes |= _agent_attributes(step, main)
+    elif step.kind == "llm":
+        attributes |= said.instructions | {"gen_ai.input.messages": dumps(said.until(len(step.input)))}
+        if step.output is not None:
+            reason = "tool_call" if step.output.tool_calls else "stop"
+            answer = said.messages[len(step.input) - said.skipped] | {"finish_reason": reason}
+            attributes["gen_ai.output.messages"] = dumps([answer])
+    elif step.call is not None and step.output is not None:
+        name += f" {step.call.name}"
+        attributes |= _tool_attributes(step.call, step.output)
+    start = (step.start - _EPOCH) // (_EPOCH.resolution) * 1000
+    return {
+        "traceId": hashed("trace", main.id), "spanId": step.id[:16],
+        **({"parentSpanId": step.parent[:16]} if step.parent else {}), "name": name, "kind": 1,
+        "startTimeUnixNano": str(start), "endTimeUnixNano": str(start + _LASTS), "attributes": _attributes(attributes),
+    }  # fmt: skip
+
+
+def _agent_attributes(step: Step, main: Trace) -> dict[str, Any]:
+    trace, attributes = step.trace, dict[str, Any]()
     if trace.tools:
-        root["gen_ai.tool.definitions"] = dumps([{"type": "function", **tool} for tool in trace.tools])
-    if trace.metadata:
-        root["rlkit.metadata"] = dumps(trace.metadata)
-    if trace.parent_id is not None:
-        root["rlkit.parent_id"] = trace.parent_id
-    spans.add("invoke_agent", root)
-    system, history = _split_system(trace.messages)
-    instructions = {} if system is None else {"gen_ai.system_instructions": dumps([_text_part(system)])}
-    said = [_otel_message(message) for message in history]
-    names: dict[str, ToolCall] = {}
-    for index, message in enumerate(history):
-        if message.role == "assistant":
-            sent = instructions | {"gen_ai.input.messages": dumps(said[:index])}
-            answer = said[index] | {"finish_reason": "tool_call" if message.tool_calls else "stop"}
-            spans.add("chat", {"gen_ai.operation.name": "chat", **sent, "gen_ai.output.messages": dumps([answer])})
-            names |= {call.id: call for call in message.tool_calls}
-        elif message.role == "tool" and message.tool_call_id in names:
-            spans.add(*_tool_span(names[message.tool_call_id], message))
-    if not history or history[-1].role != "assistant":
-        sent = instructions | {"gen_ai.input.messages": dumps(said)}
-        spans.add("chat", {"gen_ai.operation.name": "chat", **sent})
-    if trace.outcome != Outcome():
-        spans.all[0]["events"] = [_evaluation(trace.outcome, spans.now)]
-    spans.all[0]["endTimeUnixNano"] = str(spans.now)
-    scope = {"scope": {"name": "rlkit"}, "spans": spans.all}
-    return {"resourceSpans": [{"resource": {"attributes": []}, "scopeSpans": [scope]}]}
+        attributes["gen_ai.tool.definitions"] = dumps([{"type": "function", **tool} for tool in trace.tools])
+    if trace.metadata or step.parent:
+        attributes["rlkit.metadata"] = dumps(trace.metadata)
+    if not step.parent:
+        links = {"parent_id": main.parent_id, "relation": main.relation, "parent_call_id": main.parent_call_id}
+        attributes |= {f"rlkit.{key}": link for key, link in links.items() if link is not None}
+    return attributes
 
 
 def _otel_message(message: Message) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
+    if message.reasoning is not None:
+        parts.append({"type": "reasoning", "content": message.reasoning})
     if message.role == "tool":
         parts.append({"type": "tool_call_response", "id": message.tool_call_id, "response": message.content})
     elif message.content is not None:
         parts.append(_text_part(message.content))
     for call in message.tool_calls:
         arguments = call.arguments if call.raw_arguments is None else call.raw_arguments
-        parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments})
+        part = {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+        parts.append(part | {"rlkit.extra": call.extra} if call.extra else part)
     record: dict[str, Any] = {"role": message.role, "parts": parts}
-    return record if message.name is None else record | {"name": message.name}
+    more = {"name": message.name, "timestamp": message.timestamp, "rlkit.extra": message.extra}
+    return record | {key: value for key, value in more.items() if value is not None}
 
 
 def _text_part(text: str) -> dict[str, str]:
@@ -81,16 +114,15 @@ def _text_part(text: str) -> dict[str, str]:
 def _split_system(messages: list[Message]) -> tuple[str | None, list[Message]]:
     """The instructions, if the conversation opens with plain ones, and the rest."""
     first = messages[0] if messages else None
-    if first is None or first.role != "system" or first.content is None or first.name is not None:
+    if first is None or first != Message("system", first.content) or first.content is None:
         return None, messages
     if any(second.role == "system" and (second.content or "") == first.content for second in messages[1:2]):
         return None, messages  # a reader takes instructions that the messages repeat for the same ones
     return first.content, messages[1:]
 
 
-def _tool_span(call: ToolCall, result: Message) -> tuple[str, dict[str, Any]]:
+def _tool_attributes(call: ToolCall, result: Message) -> dict[str, Any]:
     attributes: dict[str, Any] = {
-        "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name,
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": call.id,
@@ -99,10 +131,10 @@ def _tool_span(call: ToolCall, result: Message) -> tuple[str, dict[str, Any]]:
         attributes["gen_ai.tool.call.arguments"] = written
     if result.content is not None:
         attributes["gen_ai.tool.call.result"] = result.content
-    return f"execute_tool {call.name}", attributes
+    return attributes
 
 
-def _evaluation(outcome: Outcome, now: int) -> dict[str, Any]:
+def _evaluation(outcome: Outcome, now: str) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         "gen_ai.evaluation.name": outcome.source or "outcome",
         "gen_ai.evaluation.score.label": outcome.status,
@@ -110,31 +142,7 @@ def _evaluation(outcome: Outcome, now: int) -> dict[str, Any]:
     }
     if outcome.score is not None:
         attributes["gen_ai.evaluation.score.value"] = outcome.score
-    return {"name": "gen_ai.evaluation.result", "timeUnixNano": str(now), "attributes": _attributes(attributes)}
-
-
-class _Spans:
-    """The spans of one trace, a second apart: the first is the root, the others its children."""
-
-    def __init__(self, trace_id: str) -> None:
-        self.conversation = trace_id
-        self.trace_id = self._hash("trace", 16)
-        self.all: list[dict[str, Any]] = []
-        self.now = _START
-
-    def add(self, name: str, attributes: dict[str, Any]) -> None:
-        """Append a span that lasts a second."""
-        parent = {"parentSpanId": self.all[0]["spanId"]} if self.all else {}
-        start, self.now = self.now, self.now + _SECOND
-        self.all.append({
-            "traceId": self.trace_id, "spanId": self._hash(f"span {len(self.all)}", 8), **parent, "name": name,
-            "kind": 1, "startTimeUnixNano": str(start), "endTimeUnixNano": str(self.now),
-            "attributes": _attributes({"gen_ai.conversation.id": self.conversation, **attributes}),
-        })  # fmt: skip
-
-    def _hash(self, what: str, size: int) -> str:
-        text = f"{what} of {self.conversation}".encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(text, digest_size=size).hexdigest()
+    return {"name": "gen_ai.evaluation.result", "timeUnixNano": now, "attributes": _attributes(attributes)}
 
 
 def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
