@@ -117,9 +117,9 @@ def _decoded_row(raw: dict[str, Any], record: Record) -> Decoded:
 
 def _flat(value: Any, prefix: str = "") -> Attributes:
     """Nested objects, and lists of them, as attributes with dots."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
     found: Attributes = {}
-    for key, item in inner if isinstance(value, dict | list) else ():
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
         if isinstance(item, dict) or (isinstance(item, list) and any(isinstance(part, dict) for part in item)):
             found |= _flat(item, f"{prefix}{key}.")
         else:

@@ -312,14 +312,11 @@ def _relation(branch: Trajectory, main: Trajectory, tree: _Tree) -> tuple[Relati
 
 
 def _tools(grown: Trajectory, spans: list[Span], tree: _Tree) -> list[Any] | None:
-    """The tools last offered: in the conversation itself, else to its agent, else to any."""
-    own = [span.tools for span in grown.spans if span.tools is not None]
-    agent = tree.agent(grown.span)
-    if own:
-        return own[-1]
-    if agent is not None and agent.tools is not None:
-        return agent.tools
-    return next((span.tools for span in reversed(spans) if span.tools is not None), None)
+    """The tools last offered: in the conversation itself, else to its agent, else elsewhere within the same call."""
+    agent, caller = tree.agent(grown.span), tree.caller(grown.span)
+    near = [*grown.spans[::-1], *([] if agent is None else [agent])]
+    near += [span for span in reversed(spans) if tree.caller(span) is caller]
+    return next((span.tools for span in near if span.tools is not None), None)
 
 
 def _metadata(grown: Trajectory, main: Trajectory, root: Span, tree: _Tree) -> dict[str, Any]:
