@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlkit.logs.readers import LogFormatError, read_traces
+    from rlkit.logs.privacy import PrivacyReport, Redactor
+    from rlkit.logs.readers import READERS, LogFormatError, read_traces
     from rlkit.logs.report import ReadReport
     from rlkit.logs.sessions import SessionTree, session_trees
     from rlkit.logs.trace import Diagnostic, Message, Outcome, ToolCall, Trace
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Diagnostic": "trace", "Message": "trace", "Outcome": "trace", "ToolCall": "trace", "Trace": "trace",
-    "LogFormatError": "readers", "read_traces": "readers", "ReadReport": "report",
+    "PrivacyReport": "privacy", "Redactor": "privacy",
+    "LogFormatError": "readers", "READERS": "readers", "read_traces": "readers", "ReadReport": "report",
     "SessionTree": "sessions", "session_trees": "sessions",
     "to_atif": "writers", "to_openai": "writers", "to_otlp": "writers", "write_jsonl": "writers",
 }  # fmt: skip
 
 __all__ = [
-    "Diagnostic", "LogFormatError", "Message", "Outcome", "ReadReport", "SessionTree", "ToolCall", "Trace",
+    "READERS", "Diagnostic", "LogFormatError", "Message", "Outcome", "PrivacyReport", "ReadReport", "Redactor",
+    "SessionTree", "ToolCall", "Trace",
     "read_traces", "session_trees", "to_atif", "to_openai", "to_otlp", "write_jsonl",
 ]  # fmt: skip
 
