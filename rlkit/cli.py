@@ -11,7 +11,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,14 +114,13 @@ def ingest(
         raise LogFormatError(f"{out}: is one of the logs to read; choose another file with --out")
     known = names.read_text().splitlines() if names else []
     report, redactor = ReadReport(), None if keep_personal_data else Redactor(known)
-    traces = read_traces(paths, format, report, progress=True)
-    kept = traces if redactor is None else map(redactor.redact, traces)
 
     def so_far() -> str:
         partial = partial_path(out)
         return f"the traces so far are in {partial}" if partial.exists() else "nothing was written"
 
-    with _kept(so_far):
+    with _kept(so_far), closing(read_traces(paths, format, report, progress=True)) as traces:
+        kept = traces if redactor is None else map(redactor.redact, traces)
         write_jsonl(map(to_atif, kept), out)
     privacy = "kept, as you asked" if redactor is None else str(redactor.report)
     typer.echo(f"{report}\n\npersonal data\n{privacy}\n\n{report.traces} traces written to {out}")

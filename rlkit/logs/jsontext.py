@@ -49,10 +49,18 @@ def _has_long_integers(data: bytes) -> bool:
     return _LONG in digits or _LONG_NEGATIVE in digits
 
 
+def _has_null(line: bytes) -> bool:
+    """Whether compact JSON may hold a null."""
+    at = line.find(b"null")
+    while at > 0 and line[at - 1] not in b":,[":  # else it is a word in a text
+        at = line.find(b"null", at + 1)
+    return at >= 0
+
+
 def is_finite(value: Any) -> bool:
     """Whether JSON can say it all, as it can't of NaN and infinity, which orjson makes null."""
     try:
-        if b"null" not in orjson.dumps(value):
+        if not _has_null(orjson.dumps(value)):
             return True
     except TypeError:
         pass
@@ -75,7 +83,7 @@ def dump_line(value: Any) -> bytes:
     """`dumps(value)` with a newline, as a file takes it."""
     try:
         line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
-        if b"null" not in line or is_finite(value):
+        if not _has_null(line) or is_finite(value):
             return line
     except TypeError:
         pass

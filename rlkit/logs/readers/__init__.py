@@ -7,7 +7,7 @@ To add a format, write the module and name it in `READERS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from itertools import groupby, islice
 from types import ModuleType
 
@@ -48,7 +48,7 @@ _LOOK_AT = 100  # records of a file before we give up recognising it: some begin
 
 def read_traces(
     path: Paths, format: str = "auto", report: ReadReport | None = None, progress: bool = False
-) -> Iterator[Trace]:
+) -> Generator[Trace]:
     """Every session in the logs at `path`, one at a time: memory does not grow with the files.
 
     `path` is a file, a folder, a glob, an fsspec URL, or a list of them; gzip and zstd are recognised by their first
@@ -65,7 +65,7 @@ def read_traces(
     return _read(find_files(path), format, ReadReport() if report is None else report, progress)
 
 
-def _read(files: list[str], format: str, report: ReadReport, progress: bool) -> Iterator[Trace]:
+def _read(files: list[str], format: str, report: ReadReport, progress: bool) -> Generator[Trace]:
     before = {code: tally.count for code, tally in report.diagnostics.items()}
     read = report.traces + report.quarantined
     # Files of one format that follow each other are read as one, so that a session may span rotated files.
