@@ -43,10 +43,14 @@ def parse(data: bytes | str) -> tuple[Any, bool]:
 
 def _has_long_integers(data: bytes) -> bool:
     """Whether there may be an integer beyond 64 bits, which orjson would turn into a float."""
-    if len(data) < len(_LONG) or b"00000" not in data[::4].translate(_DIGIT_OR_MINUS):
-        return False
-    digits = data.translate(_DIGITS)
-    return _LONG in digits or _LONG_NEGATIVE in digits
+    sample = data[::4].translate(_DIGIT_OR_MINUS)
+    at = sample.find(b"00000")
+    while at >= 0:  # of a run of twenty, the first of its samples is among its first four
+        digits = data[max(0, 4 * at - 4) : 4 * at + 24].translate(_DIGITS)
+        if _LONG in digits or _LONG_NEGATIVE in digits:
+            return True
+        at = sample.find(b"00000", at + 1)
+    return False
 
 
 def _has_null(line: bytes) -> bool:

@@ -9,7 +9,7 @@ Source: Arize-ai/openinference, spec/semantic_conventions.md; Phoenix, `client.s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,7 @@ from rlkit.logs.report import Notes, ReadReport
 from rlkit.logs.trace import Trace
 
 KIND = "openinference.span.kind"
+_INPUT, _OUTPUT = "llm.input_messages.", "llm.output_messages."
 _KINDS: dict[Any, Kind] = {"LLM": "llm", "TOOL": "tool", "AGENT": "agent"}
 _NOT_METADATA = (
     "llm.",
@@ -153,8 +154,11 @@ def to_span(decoded: Decoded, notes: Notes) -> Span:
         span.call_id, span.tool_name = text_or_none(call_id), text_or_none(name) or span.name or None
         span.result = attributes.get("output.value", MISSING)
     elif span.kind != "other":
-        span.input = _messages(attributes, "llm.input_messages") or _payload(asked, attributes.get("input.value"))
-        span.output = _messages(attributes, "llm.output_messages") or _payload(answered, attributes.get("output.value"))
+        asking = {key: value for key, value in attributes.items() if key.startswith(_INPUT)}
+        said = {key: value for key, value in attributes.items() if key.startswith(_OUTPUT)}
+        answers = unfold(said)
+        span.input = asking or _payload(asked, attributes.get("input.value"))
+        span.output = [answers[n] for n in sorted(answers)] or _payload(answered, attributes.get("output.value"))
         tools = [_tool(item) for item in unflatten(attributes, "llm.tools")]
         span.tools = tools or None
     if span.kind == "llm":
@@ -169,15 +173,43 @@ def to_span(decoded: Decoded, notes: Notes) -> Span:
     return span
 
 
-def _messages(attributes: Attributes, prefix: str) -> list[Any]:
-    return [_message(item) for item in unflatten(attributes, prefix)]
+def unfold(attributes: Attributes) -> dict[int, Any]:
+    """Messages by number: `llm.….0.message.role`, `llm.….0.message.tool_calls.0.…`.
+
+    What `unflatten` does, but the usual attributes, of which there are many, are taken directly.
+    """
+    messages: dict[str, dict[str, Any]] = {}
+    calls: dict[str, dict[str, dict[str, Any]]] = {}
+    nested: dict[str, Attributes] = {}
+    for key, value in attributes.items():
+        index, _, field = key.split("_messages.", 1)[1].partition(".message.")
+        if "." not in field:
+            messages.setdefault(index, {})[field] = value
+            continue
+        path = field.split(".")
+        if path[0] == "tool_calls" and path[2:3] == ["tool_call"] and 4 <= len(path) <= 5:
+            call = calls.setdefault(index, {}).setdefault(path[1], {})
+            inner = call if len(path) == 4 else call.setdefault(path[3], {})
+            if isinstance(inner, dict):
+                inner[path[-1]] = value
+        else:
+            nested.setdefault(index, {})[f"_.0.{field}"] = value
+    for index, found in nested.items():
+        messages[index] = unflatten(found, "_")[0] | messages.get(index, {})
+    for index, numbered in calls.items():
+        listed = [{"tool_call": numbered[number]} for number in _in_order(numbered)]
+        messages[index] = messages.get(index, {}) | {"tool_calls": listed}
+    return {int(index): _message(messages[index]) for index in _in_order(messages)}
 
 
-def _message(item: Any) -> Any:
-    """`{"message": {"role", "content", "contents", "tool_calls", …}}` as an OpenAI-style message."""
-    logged = item.get("message") if isinstance(item, dict) else None
-    if not isinstance(logged, dict):
-        return item
+def _in_order(numbered: Iterable[str]) -> list[str]:
+    return sorted(filter(str.isdecimal, numbered), key=int)
+
+
+def _message(logged: dict[str, Any]) -> dict[str, Any]:
+    """`{"role", "content", "contents", "tool_calls", …}` as an OpenAI-style message."""
+    if not logged.keys() & {"contents", "tool_calls", "rlkit"}:
+        return logged if "content" in logged else logged | {"content": None}
     message = {key: value for key, value in logged.items() if key not in ("tool_calls", "contents", "rlkit")}
     message.setdefault("content", _contents(logged.get("contents")))
     calls = logged.get("tool_calls")
@@ -248,6 +280,7 @@ DIALECT = Dialect(
     read=_spans,
     plain=lambda message, where, notes: [message],
     quiet=frozenset({"arguments_object", "content_parts", "timestamp_naive"}),
+    unfold=unfold,
     names=("llm.input_messages", "llm.output_messages", "llm.system"),
     model_key="llm.model_name",
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from rlkit.logs.jsontext import loads
@@ -98,15 +99,28 @@ def _read_content(span: Span, decoded: Decoded, notes: Notes) -> None:
         if len(answers) > 1 and all(isinstance(item, dict) and item.get("role") == "assistant" for item in answers):
             answers, span.alternatives = answers[:1], [[item] for item in answers[1:]]  # each is a choice of its own
         span.output = answers
-        if isinstance(instructions, str) and not instructions.lstrip().startswith(("[", "{")):
-            instructions = [{"type": "text", "content": instructions}]
-        if parts := _as_list(instructions, _SYSTEM, span, notes):
+        if isinstance(instructions, str):
+            span.system = _instructions(instructions)
+        elif parts := _as_list(instructions, _SYSTEM, span, notes):
             span.system = [{"role": "system", "parts": parts}]
     tools = _content(decoded, "gen_ai.tool.definitions")
     if tools is not None:
         span.tools = _as_list(tools, "gen_ai.tool.definitions", span, notes)
     elif span.tools is None:
         span.tools = otel_legacy.functions(decoded.attributes)
+
+
+@lru_cache(16)  # the same in every span of a session
+def _instructions(text: str) -> list[Any]:
+    """Parts as JSON text, or the plain text of the only one."""
+    parts: Any = text
+    with suppress(ValueError, RecursionError):
+        parts = loads(text)
+    if isinstance(parts, dict):
+        parts = [parts]
+    if not isinstance(parts, list):
+        parts = [{"type": "text", "content": text}]
+    return [{"role": "system", "parts": parts}] if parts else []
 
 
 def _content(decoded: Decoded, key: str) -> Any:
@@ -182,6 +196,7 @@ DIALECT = Dialect(
     read=_spans,
     plain=_plain,
     quiet=frozenset({"arguments_object"}),
+    unfold=openinference.unfold,
     names=(_INPUT, _OUTPUT, _SYSTEM),
     model_key="gen_ai.request.model",
 )

@@ -39,8 +39,9 @@ class Span:
     name: str
     record: Record
     raw: Any
-    input: list[Any] | str = field(default_factory=list)
-    """What the model was asked, messages as logged; a `str` is their JSON text, parsed only as far as it is new."""
+    input: list[Any] | str | dict[str, Any] = field(default_factory=list)
+    """What the model was asked: messages as logged, their JSON text, or flat attributes for `Dialect.unfold`; of the
+    latter two only what is new is looked at."""
     output: list[Any] = field(default_factory=list)
     """What it answered."""
     system: list[Any] = field(default_factory=list)
@@ -77,6 +78,8 @@ class Dialect:
     """Codes of what is normal here."""
     names: tuple[str, str, str] = ("input", "output", "system")
     """What the format calls the three, for paths."""
+    unfold: Callable[[dict[str, Any]], dict[int, Any]] = lambda attributes: {}
+    """Flat attributes as messages by their numbers."""
     model_key: str = ""
     """Under which `Span.model` goes to the metadata."""
 

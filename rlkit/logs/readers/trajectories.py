@@ -123,7 +123,7 @@ class _Asked:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.logged: list[Any] | str = []
+        self.logged: list[Any] | str | dict[str, Any] = []
         self.count = 0
         """Messages in `logged`, as logged."""
         self.said = Said()
@@ -143,6 +143,8 @@ class _Asked:
         if isinstance(logged, list):
             known = isinstance(before, list) and bool(before) and logged[: len(before)] == before
             return logged[len(before) :] if known else logged, known
+        if isinstance(logged, dict):
+            return self._unfolded(logged)
         if isinstance(before, str) and self.count and before.endswith("]") and logged.startswith(before[:-1]):
             rest = logged[len(before) - 1 :].lstrip()
             if rest == "]":
@@ -156,6 +158,16 @@ class _Asked:
                 return value if isinstance(value, list) else [value], False
         notes.add("span_attribute_unreadable", f"span {span.span_id}: {self.dialect.names[0]}", line=span.record.line)
         return [], False
+
+    def _unfolded(self, logged: dict[str, Any]) -> tuple[list[Any], bool]:
+        """As `_new`, of flat attributes."""
+        before = self.logged
+        if isinstance(before, dict) and self.count and before.items() <= logged.items():
+            new = self.dialect.unfold({key: value for key, value in logged.items() if key not in before})
+            if all(number >= self.count for number in new):
+                return [new[number] for number in sorted(new)], True
+        new = self.dialect.unfold(logged)
+        return [new[number] for number in sorted(new)], False
 
 
 def _said(logged: list[Any], start: int, span: Span, dialect: Dialect, which: int, notes: Notes) -> Said:
