@@ -24,11 +24,14 @@ def loads(data: bytes | str) -> Any:
     return parse(data)[0]
 
 
-def parse(data: bytes | str) -> tuple[Any, bool]:
-    """As `loads`; the second value is False where the text was not strict JSON but could be read all the same."""
+def parse(data: bytes | str, exact: bool = True) -> tuple[Any, bool]:
+    """As `loads`; the second value is False where the text was not strict JSON but could be read all the same.
+
+    Without `exact`, integers beyond 64 bits may come as floats, which is quicker.
+    """
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
-    long_integers = _has_long_integers(data)
+    long_integers = exact and _has_long_integers(data)
     if not long_integers:  # orjson turns longer integers into floats
         try:
             return orjson.loads(data), True

@@ -12,13 +12,16 @@ from itertools import groupby, islice
 from types import ModuleType
 
 from rlkit.logs.readers import (
+    anthropic,
     atif,
+    claude_code,
     langfuse,
     langsmith,
     openai_chat,
     openhands,
     openinference,
     otel,
+    responses,
     swe_agent,
     tau2,
     tau_bench,
@@ -38,6 +41,9 @@ READERS: dict[str, ModuleType] = {
     "langfuse": langfuse,
     "langsmith": langsmith,
     "openinference": openinference,
+    "claude-code": claude_code,
+    "responses": responses,
+    "anthropic": anthropic,
     "openai": openai_chat,
     "otel": otel,
 }

@@ -55,15 +55,16 @@ class Source:
         """Every value that parses, in order; what does not is counted in `report`.
 
         Memory holds one line, or one element of an array, at a time; only a file that is one pretty-printed object is
-        read whole.
+        read whole. Without a `report` it is a look ahead: integers beyond 64 bits may come as floats.
         """
+        exact = report is not None
         with _bar(self.files, "looking through" if report is None else "reading", self.progress) as bar:
             report = ReadReport() if report is None else report
             for name in self.files:
                 report.files += 1
                 try:
                     with open_log(name, bar.update) as stream:
-                        yield from _records(stream, name, report)
+                        yield from _records(stream, name, report, exact)
                 except (EOFError, zlib.error, zstandard.ZstdError) as error:
                     report.note(diagnostic("file_cut", detail=f"The compressed file is damaged: {error}"), name)
                 except OSError as error:
@@ -75,7 +76,7 @@ def _bar(files: list[str], doing: str, shown: bool) -> Any:
     return tqdm(desc=doing, total=total or None, unit="B", unit_scale=True, disable=not shown, leave=doing == "reading")
 
 
-def _records(stream: io.BufferedReader, file: str, report: ReadReport) -> Iterator[Record]:
+def _records(stream: io.BufferedReader, file: str, report: ReadReport, exact: bool) -> Iterator[Record]:
     head = stream.peek(_LOOK_AT)[:_LOOK_AT]
     if b"\0" in head[:8192]:  # UTF-8 text holds none; UTF-16 and binary files do
         report.note(diagnostic("file_binary"), file)
@@ -93,7 +94,7 @@ def _records(stream: io.BufferedReader, file: str, report: ReadReport) -> Iterat
     elif _opens_object(first):
         yield from _object(first + list(lines), file, report)
     else:
-        yield from _lines(chain(first, lines), file, report)
+        yield from _lines(chain(first, lines), file, report, exact)
 
 
 def _opens_array(head: bytes) -> bool:
@@ -142,11 +143,11 @@ def _object(lines: list[Line], file: str, report: ReadReport) -> Iterator[Record
     yield Record(value, file, lines[0][0])
 
 
-def _lines(lines: Iterable[Line], file: str, report: ReadReport) -> Iterator[Record]:
+def _lines(lines: Iterable[Line], file: str, report: ReadReport, exact: bool = True) -> Iterator[Record]:
     for number, line in lines:
         report.records += 1
         try:
-            value, strict = parse(line)
+            value, strict = parse(line, exact)
         except ValueError as error:
             report.skip(diagnostic("json_broken", line=number, detail=f"Not valid JSON: {error}"), file)
         except RecursionError:

@@ -14,13 +14,16 @@ from typing import Any
 from rlkit.files import write_lines
 from rlkit.logs.jsontext import dump_line
 from rlkit.logs.writers import (
+    anthropic,
     atif,
+    claude_code,
     langfuse,
     langsmith,
     openai,
     openhands,
     openinference,
     otlp,
+    responses,
     swe_agent,
     tau2,
     tau_bench,
@@ -40,6 +43,9 @@ WRITERS: dict[str, ModuleType] = {
     "langfuse": langfuse,
     "langsmith": langsmith,
     "openinference": openinference,
+    "claude-code": claude_code,
+    "responses": responses,
+    "anthropic": anthropic,
     "openai": openai,
     "otel": otlp,
 }
