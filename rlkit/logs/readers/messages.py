@@ -73,10 +73,10 @@ def _plain_calls(logged: Any, pairing: _Pairing) -> list[ToolCall] | None:
         if type(function) is not dict or len(function) != 2:
             return None
         call_id, name, text = call.get("id"), function.get("name"), function.get("arguments")
-        if type(call_id) is not str or type(name) is not str or type(text) is not str:
+        if type(call_id) is not str or type(name) is not str:
             return None
         arguments, raw, code = parse_arguments(text)
-        if code is not None or not name or not call_id or call_id in pairing.taken:
+        if (code is not None and code not in pairing.notes.quiet) or not name or not call_id or call_id in pairing.taken:
             return None
         calls.append(ToolCall(call_id, name, arguments, raw))
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
@@ -92,7 +92,8 @@ def _message(item: Any, index: int, pairing: _Pairing, notes: Notes, where: str)
     role = _role(item, notes, where)
     if role is None:
         return None
-    content, extra = item.get("content"), None if item.keys() <= _PLAIN else _extra(item, role)
+    content = item.get("content")
+    extra = None if role == item["role"] and item.keys() <= _PLAIN else _extra(item, role)
     if content is not None and not isinstance(content, str):
         content, whole = _text(content, notes, f"{where}.content")
         extra = extra if whole else {"content": item["content"]} | (extra or {})
