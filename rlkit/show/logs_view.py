@@ -17,11 +17,14 @@ SEVERITIES = {"error": ORANGE, "warning": "#E69F00", "info": BLUE}
 
 
 def diagnostics_table(report: ReadReport) -> pd.DataFrame:
-    """A row for each code that was noted: how bad, how often, where first, and what it means. The worst come first."""
+    """A row for each code that was noted: how bad, how often, what it means, and where first (without the folder).
+
+    The worst come first.
+    """
     import pandas as pd
 
     rows = [
-        {"severity": t.severity, "count": t.count, "meaning": CODES[code][1], "first": t.first}
+        {"severity": t.severity, "count": t.count, "meaning": CODES[code][1], "first": _without_folder(t.first)}
         for code, t in report.worst_first()
     ]
     codes = pd.Index([code for code, _ in report.worst_first()], name="code")
@@ -53,3 +56,9 @@ def plot_report(report: ReadReport) -> Figure:
             ax.grid(False)
             ax.tick_params(axis="y", length=0)
     return figure
+
+
+def _without_folder(place: str) -> str:
+    """`log.jsonl:7 messages[3]` of `/data/log.jsonl:7 messages[3]`."""
+    file, space, path = place.partition(" ")
+    return file.rpartition("/")[2] + space + path

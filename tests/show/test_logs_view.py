@@ -10,7 +10,7 @@ from rlkit.show import diagnostics_table, plot_report
 def report() -> ReadReport:
     found = ReadReport(files=1, records=5, skipped=1)
     for line, code in enumerate(["role_developer", "content_null", "content_null", "json_broken"], 1):
-        found.note(diagnostic(code, "messages[0]", line), "a.jsonl")
+        found.note(diagnostic(code, "messages[0]", line), "/of/mine/a.jsonl")
     found.add(Trace(id="a", messages=[Message(role="user", content="hi")]))
     return found
 

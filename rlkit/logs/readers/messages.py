@@ -76,7 +76,9 @@ def _plain_calls(logged: Any, pairing: _Pairing) -> list[ToolCall] | None:
         if type(call_id) is not str or type(name) is not str:
             return None
         arguments, raw, code = parse_arguments(text)
-        if (code is not None and code not in pairing.notes.quiet) or not name or not call_id or call_id in pairing.taken:
+        if code is not None and code not in pairing.notes.quiet:
+            return None
+        if not name or not call_id or call_id in pairing.taken:
             return None
         calls.append(ToolCall(call_id, name, arguments, raw))
     if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
