@@ -2,8 +2,8 @@
 
 Synthetic: a scripted, flawed agent plays seeded customers (see rlkit/examples/support). May and June are written
 twice, as OpenAI chat JSONL and as OTel GenAI spans in OTLP-JSON. July's sessions branch (replies asked for again,
-complaints edited, a specialist asked); they are written in every format that rlkit writes, and once more as they might be
-found in the wild, damaged and with customers' data. The bytes depend on the seed alone.
+complaints edited, a specialist asked); they are written in every format that rlkit writes, and once more as they might
+be found in the wild, damaged and with customers' data. The bytes depend on the seed alone.
 """
 
 import argparse
