@@ -50,6 +50,12 @@ def test_flat_attributes_are_in_the_order_of_their_numbers(tmp_path):
     assert [m.content for m in trace.messages] == [f"m{n}" for n in range(11)]
 
 
+def test_a_number_too_long_for_a_list_costs_only_itself(tmp_path):
+    huge = {f"gen_ai.prompt.{'9' * 5000}.role": "user"}
+    traces, report = read(tmp_path, line(chat(1, [USER], [DONE])), line(old(2, ASKED | huge, trace="t2")))
+    assert (len(traces), report.records) == (1, report.used + report.skipped)
+
+
 def test_functions_and_the_model_are_found(tmp_path):
     offered = {"llm.request.functions.0.name": "get_order", "llm.request.functions.0.description": "d",
                "llm.request.functions.0.parameters": '{"type": "object"}', "gen_ai.request.model": "m"}  # fmt: skip

@@ -267,17 +267,22 @@ def test_masked_rollouts_are_out_of_baseline_and_loss(model: Any, groups: list[R
 
 
 def test_truncated_counts_as_zero_or_is_masked(model: Any, groups: list[RolloutGroup]) -> None:
-    assert groups[0].rollouts[1].reward != 0
-    cut = [with_status(groups[0], 1, "truncated"), groups[1]]
-    zeroed = dataclasses.replace(groups[0].rollouts[1], grade=Grade("failure", 0.0, [], "v"))
-    as_failure = RolloutGroup(groups[0].task, [zeroed if i == 1 else r for i, r in enumerate(groups[0].rollouts)])
+    def graded(index: int, grade: Grade) -> RolloutGroup:
+        rollouts = list(spread.rollouts)
+        rollouts[index] = dataclasses.replace(rollouts[index], grade=grade)
+        return RolloutGroup(spread.task, rollouts)
+
+    spread = groups[0]
+    spread = graded(0, Grade("success", 1.0, [], "v"))  # something to learn from, whatever the others did
+    cut = [with_status(spread, 1, "truncated"), groups[1]]
+    as_failure = graded(1, Grade("failure", 0.0, [], "v"))
     zero, failure = trainer_of(model), trainer_of(model)
     zero.step(cut)
     failure.step([as_failure, groups[1]])
     assert_same(weights(zero), weights(failure))
     mask, left_out = trainer_of(model, truncated="mask"), trainer_of(model)
     mask.step(cut)
-    left_out.step([without(groups[0], 1), groups[1]])
+    left_out.step([without(spread, 1), groups[1]])
     assert_same(weights(mask), weights(left_out))
     assert not torch.equal(mask.model.lm_head.weight, zero.model.lm_head.weight)
 

@@ -2,7 +2,7 @@
 
 Sessions are told apart by `gen_ai.conversation.id` (or `session.id`), else by trace id. Content is on the spans or on
 their events, as JSON or as its text. What a span says in today's attributes wins over what it says in older ones
-(`otel_legacy.py`); a span with `openinference.span.kind` is read by `openinference.py`.
+(`otel_legacy.py`); a span in OpenInference's words is read by `openinference_spans.py`.
 
 Source: opentelemetry.io/docs/specs/semconv/gen-ai (attributes, events, messages as JSON schemas).
 """
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlkit.logs.jsontext import loads
-from rlkit.logs.readers import openinference, otel_legacy
+from rlkit.logs.readers import openinference_spans, otel_legacy
 from rlkit.logs.readers.openai_chat import parse_links
 from rlkit.logs.readers.otel_messages import from_message
 from rlkit.logs.readers.otlp import Attributes, Decoded, decode_spans, ids, raw_spans
@@ -46,34 +46,36 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
 
 
 def _spans(record: Record, notes: Notes) -> list[Span]:
-    spans = []
-    for decoded in decode_spans(record, notes):
-        if openinference.KIND in decoded.attributes:
-            spans.append(openinference.to_span(decoded, notes))
-        else:
-            spans.append(_to_span(decoded, notes))
-    return spans
+    return [to_span(decoded, notes) for decoded in decode_spans(record, notes)]
+
+
+def to_span(decoded: Decoded, notes: Notes) -> Span:
+    """A span in whichever conventions describe it."""
+    if openinference_spans.is_openinference(decoded.attributes):
+        span = openinference_spans.to_span(decoded, notes)
+    else:
+        span = _to_span(decoded, notes)
+    span.outcomes += _outcomes(decoded)
+    return span
 
 
 def _to_span(decoded: Decoded, notes: Notes) -> Span:
     attributes = decoded.attributes
     span = Span(
-        trace_id=decoded.trace_id, session_id=ids(decoded.raw)[1], span_id=decoded.span_id, name=decoded.name,
+        trace_id=decoded.trace_id, session_id=decoded.session_id, span_id=decoded.span_id, name=decoded.name,
         parent_id=decoded.parent_id, start=decoded.start, kind="other", record=decoded.record, raw=decoded.raw,
     )  # fmt: skip
     kind = (
         _KINDS.get(attributes.get("gen_ai.operation.name")) if _is_text(attributes, "gen_ai.operation.name") else None
     )
-    kind = kind or (
-        _LOOP_KINDS.get(attributes["traceloop.span.kind"]) if _is_text(attributes, "traceloop.span.kind") else None
-    )
+    for key, kinds in (("traceloop.span.kind", _LOOP_KINDS), (openinference_spans.KIND, openinference_spans.KINDS)):
+        kind = kind or (kinds.get(attributes[key]) if _is_text(attributes, key) else None)
     if kind != "tool":
         _read_content(span, decoded, notes)
         kind = kind or ("llm" if span.input or span.output or span.system else "other")
     else:
         _read_tool(span, decoded)
     span.kind = kind
-    span.outcomes = _outcomes(decoded)
     if kind == "llm":
         model = attributes.get("gen_ai.request.model", attributes.get("gen_ai.response.model"))
         span.model = model if isinstance(model, str) else None
@@ -186,17 +188,13 @@ def _metadata(decoded: Decoded, notes: Notes) -> dict[str, Any]:
     return decoded.resource | kept
 
 
-def _plain(message: Any, where: str, notes: Notes) -> list[Any]:
-    return from_message(message, where, notes)
-
-
 DIALECT = Dialect(
     raw_spans=lambda value: (span for span, _ in raw_spans(value)),
     ids=ids,
     read=_spans,
-    plain=_plain,
+    plain=from_message,
     quiet=frozenset({"arguments_object"}),
-    unfold=openinference.unfold,
+    unfold=openinference_spans.unfold,
     names=(_INPUT, _OUTPUT, _SYSTEM),
     model_key="gen_ai.request.model",
 )

@@ -23,6 +23,7 @@ class Decoded:
     """One span: its attributes decoded, its events as (name, attributes)."""
 
     trace_id: str | None
+    session_id: str | None
     span_id: str
     parent_id: str
     start: int | None
@@ -57,8 +58,10 @@ def decode_spans(record: Record, notes: Notes) -> list[Decoded]:
             if isinstance(event, dict)
         ]
         owner = resource.get("attributes") if isinstance(resource, dict) else None
+        trace_id, session_id = ids(raw)
         spans.append(Decoded(
-            trace_id=text_or_none(raw.get("traceId")),
+            trace_id=trace_id,
+            session_id=session_id,
             span_id=text_or_none(raw.get("spanId")) or "",
             parent_id=text_or_none(raw.get("parentSpanId")) or "",
             start=_nanoseconds(raw.get("startTimeUnixNano")),
@@ -119,6 +122,11 @@ def text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def is_number(key: str) -> bool:
+    """Whether a key is the place in a list."""
+    return key.isdecimal() and len(key) < 10
+
+
 def unflatten(attributes: Attributes, prefix: str) -> list[Any]:
     """The list under `prefix`, in the order of numbers, of attributes such as `prefix.10.role`."""
     root: dict[str, Any] = {}
@@ -140,7 +148,7 @@ def _listed(node: Any) -> Any:
     if not isinstance(node, dict) or not node:
         return node
     inner = {key: _listed(value) for key, value in node.items()}
-    if all(key.isdecimal() for key in inner):
+    if all(map(is_number, inner)):
         return [inner[key] for key in sorted(inner, key=int)]
     return inner
 

@@ -46,13 +46,13 @@ class Span:
     """What it answered."""
     system: list[Any] = field(default_factory=list)
     """Instructions that stand beside the messages, as a message."""
-    tools: list[Any] | None = None
-    """The tools offered; None where the span says nothing of any."""
+    tools: list[Any] | Callable[[], list[Any]] | None = None
+    """The tools offered, or how to find them; None where the span says nothing of any."""
     call_id: str | None = None
     tool_name: str | None = None
     result: Any = MISSING
     outcomes: list[dict[str, Any]] = field(default_factory=list)
-    """Verdicts, as `parse_outcome` takes them, with their `source`."""
+    """Verdicts, as `parse_outcome` takes them, with their `source`; `of_session` is true of one on more than a span."""
     metadata: dict[str, Any] = field(default_factory=dict)
     alternatives: list[list[Any]] = field(default_factory=list)
     """Other answers to the same question (n > 1)."""
@@ -319,7 +319,8 @@ def _tools(grown: Trajectory, spans: list[Span], tree: _Tree) -> list[Any] | Non
     agent, caller = tree.agent(grown.span), tree.caller(grown.span)
     near = [*grown.spans[::-1], *([] if agent is None else [agent])]
     near += [span for span in reversed(spans) if tree.caller(span) is caller]
-    return next((span.tools for span in near if span.tools is not None), None)
+    tools = next((span.tools for span in near if span.tools is not None), None)
+    return tools() if callable(tools) else tools
 
 
 def _metadata(grown: Trajectory, main: Trajectory, root: Span, tree: _Tree) -> dict[str, Any]:
@@ -329,10 +330,16 @@ def _metadata(grown: Trajectory, main: Trajectory, root: Span, tree: _Tree) -> d
 
 
 def _outcome(found: list[tuple[Span, dict[str, Any]]], notes: Notes) -> Outcome:
-    """The last verdict."""
+    """The last verdict on the session, else on any of its spans.
+
+    Under a label that we don't understand a score may mean anything: 1 for `hallucinated` is no success.
+    """
     if not found:
         return Outcome()
     if len(found) > 1:
         notes.add("evaluations_several")
-    span, said = found[-1]
-    return parse_outcome(said, said.get("source") or "", notes, f"span {span.span_id}: evaluation")
+    span, said = ([item for item in found if item[1].get("of_session")] or found)[-1]
+    outcome = parse_outcome(said, said.get("source") or "", notes, f"span {span.span_id}: evaluation")
+    if (label := said.get("label")) and parse_outcome(label, "", Notes(), "").status == "unknown":
+        outcome.status = "unknown"
+    return outcome
