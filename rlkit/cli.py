@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-Format = Annotated[str, typer.Option(help="Format of the logs: auto, openai or otel.")]
+FORMATS = """auto, openai, responses, anthropic, claude-code, otel, openinference, langfuse, langsmith, tau-bench, tau2,
+swe-agent, openhands, atif"""  # as in rlkit.logs.READERS, which takes too long to import for --help
+Format = Annotated[str, typer.Option(help=f"Format of the logs: {' '.join(FORMATS.split())}.")]
 SUPPORT = "rlkit.examples.support"  # as in rlkit.workbench, which is too heavy to import for --help
 
 

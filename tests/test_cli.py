@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rlkit.cli import main
+from rlkit.cli import FORMATS, main
 from rlkit.examples.support.production import production_sessions
 from rlkit.logs.readers import read_traces
 from rlkit.logs.report import ReadReport
@@ -84,7 +84,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     heavy = {"torch", "transformers", "pandas", "numpy", "pydantic", "matplotlib", "papermill", "yaml", "tqdm"}
     code = f"""
 import sys
-from rlkit.cli import main
+from rlkit.cli import FORMATS, main
 try:
     main(["--help"])
 except SystemExit as ended:
@@ -101,6 +101,12 @@ except SystemExit as ended:
         "doctor",
     ]
     assert "..." not in done.stdout.split("Commands:")[1]  # every summary fits its line
+
+
+def test_the_formats_that_help_names_are_those_there_are() -> None:
+    from rlkit.logs import READERS
+
+    assert sorted(re.split(r",\s*", FORMATS)) == sorted(["auto", *READERS])
 
 
 @pytest.mark.parametrize("verb", VERBS)
