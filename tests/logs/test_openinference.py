@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rlkit.logs import Message, ReadReport, read_traces, write_jsonl
 from rlkit.logs.writers.openinference import session_records
-from tests.logs.test_otel import DONE, RESULT, USER, WHOLE, chat, contents, evaluation, line, value
 from tests.logs.test_otel import CALL as OTEL_CALL
+from tests.logs.test_otel import DONE, RESULT, USER, WHOLE, chat, contents, evaluation, line, value
 from tests.logs.test_properties import traces as any_traces
 
 # Attributes as in Arize-ai/openinference, spec/semantic_conventions.md; rows as Phoenix's REST API returns them.

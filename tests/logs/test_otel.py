@@ -202,7 +202,7 @@ def evaluation(**attributes):
         ([evaluation(name="help", score__value=0)], Outcome(status="failure", score=0.0, source="evaluation:help")),
         ([evaluation(name="h", score__label="fail")], Outcome(status="failure", score=0.0, source="evaluation:h")),
         ([evaluation(name="help", score__value=0.4, score__label="meh")], Outcome(score=0.4, source="evaluation:help")),
-        ([evaluation(name="h", score__value=1, score__label="hallucinated")], Outcome(score=1.0, source="evaluation:h")),
+        ([evaluation(name="h", score__value=1, score__label="odd")], Outcome(score=1.0, source="evaluation:h")),
         ([evaluation(name="a", score__value=0), evaluation(name="b", score__value=1)],
          Outcome(status="success", score=1.0, source="evaluation:b")),
     ],
