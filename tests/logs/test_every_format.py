@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import fsspec
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -68,12 +69,17 @@ def test_each_format_is_recognised_by_its_own_reader(format: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_each_format_is_read_packed_and_in_a_folder(format: str, tmp_path: Path) -> None:
+def test_each_format_is_read_packed_in_a_folder_and_behind_a_url(format: str, tmp_path: Path) -> None:
     files = {"a.jsonl.gz": gzip.compress, "b": bytes, "sub/c.zst": zstandard.ZstdCompressor().compress}
     for (name, pack), session in zip(files.items(), SESSIONS, strict=False):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(pack(b"".join(lines(format, [session]))))
-    assert by_id(list(read_traces(tmp_path))) == by_id([trace for session in SESSIONS[:3] for trace in session])
+    expected = by_id([trace for session in SESSIONS[:3] for trace in session])
+    assert by_id(list(read_traces(tmp_path))) == expected
+    memory = fsspec.filesystem("memory")
+    for name in files:
+        memory.pipe(f"/{tmp_path.name}/{name}", (tmp_path / name).read_bytes())
+    assert by_id(list(read_traces(f"memory://{tmp_path.name}"))) == expected
 
 
 @pytest.mark.parametrize("format", FORMATS)

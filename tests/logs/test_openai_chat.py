@@ -243,6 +243,12 @@ def test_every_code_has_a_sentence():
     assert all(sentence.endswith(".") for _, sentence in CODES.values())
 
 
+def test_a_score_under_a_label_nobody_understands_is_no_verdict():
+    trace = trace_of(USER, outcome={"label": "hallucinated", "score": 1})
+    assert (trace.outcome.status, trace.outcome.score) == ("unknown", 1.0)
+    assert codes(trace) == ["outcome_unreadable"]
+
+
 def test_only_one_key_is_the_outcome_and_the_others_stay_in_the_metadata(tmp_path: Path) -> None:
     record = {"messages": [{"role": "user", "content": "hi"}], "outcome": "success", "reward": 0.3, "score": 0.7}
     (tmp_path / "a.jsonl").write_text(json.dumps(record))

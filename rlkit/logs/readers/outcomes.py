@@ -15,16 +15,19 @@ _BAD = {"down", "thumbs_down", "negative", "bad", "fail", "failed", "incorrect",
 def parse_outcome(value: Any, source: str, notes: Notes, path: str) -> Outcome:
     """Read an outcome: `{"status", "score", "source"}`, a word (`thumbs_up`, `failed`), a bool, or a score in [0, 1].
 
-    A score of 1 is a success and 0 a failure; what lies between, and what is not understood, stays unknown.
+    A score of 1 is a success and 0 a failure; what lies between, and what is not understood, stays unknown. Under a
+    label that is not understood a score may mean anything: 1 for `hallucinated` is no success.
     """
     if not isinstance(value, dict):
         return _judged(_understood(value, notes, path), source)
     if isinstance(value.get("source"), str):
         source = value["source"]
-    label = _understood(_first(value, "status", "label", "rating", "thumbs"), notes, path)
+    logged = _first(value, "status", "label", "rating", "thumbs")
+    label = _understood(logged, notes, path)
     score = _understood(_first(value, "score", "value"), notes, path)
     if label is None:
-        return _judged(score, source)
+        judged = _judged(score, source)
+        return judged if logged is None else judged.model_copy(update={"status": "unknown"})
     said = _judged(label, source)
     return Outcome(status=said.status, score=score if isinstance(score, float) else said.score, source=source)
 

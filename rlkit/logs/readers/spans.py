@@ -330,16 +330,10 @@ def _metadata(grown: Trajectory, main: Trajectory, root: Span, tree: _Tree) -> d
 
 
 def _outcome(found: list[tuple[Span, dict[str, Any]]], notes: Notes) -> Outcome:
-    """The last verdict on the session, else on any of its spans.
-
-    Under a label that we don't understand a score may mean anything: 1 for `hallucinated` is no success.
-    """
+    """The last verdict on the session, else on any of its spans."""
     if not found:
         return Outcome()
     if len(found) > 1:
         notes.add("evaluations_several")
     span, said = ([item for item in found if item[1].get("of_session")] or found)[-1]
-    outcome = parse_outcome(said, said.get("source") or "", notes, f"span {span.span_id}: evaluation")
-    if (label := said.get("label")) and parse_outcome(label, "", Notes(), "").status == "unknown":
-        outcome.status = "unknown"
-    return outcome
+    return parse_outcome(said, said.get("source") or "", notes, f"span {span.span_id}: evaluation")
