@@ -12,6 +12,7 @@ with 999 000 (a country code not in use), cards with 9999 00 (no issuer), IBANs 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
@@ -288,9 +289,11 @@ def find(text: str, kinds: Collection[Kind], names: Callable[[str], Iterator[Hit
         hits += names(text)
     taken: list[Hit] = []
     for hit in hits:
-        if all(hit.end <= other.start or other.end <= hit.start for other in taken):
-            taken.append(hit)
-    return sorted(taken)
+        place = bisect(taken, hit.start, key=lambda other: other.start)
+        before, after = taken[place - 1 : place], taken[place : place + 1]
+        if not (before and before[0].end > hit.start) and not (after and after[0].start < hit.end):
+            taken.insert(place, hit)
+    return taken
 
 
 def stand_in(kind: Kind, number: int, original: str) -> str:

@@ -33,7 +33,7 @@ from rlkit.logs.trace import Message, ToolCall, Trace
 SESSIONS = 4096
 """How many sessions may be open at once: a trace that comes later than that after its session is numbered anew."""
 
-_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_LITERAL = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _ROUNDS = 8
 _CLEAN_SIZE = 8_000_000  # characters
 
@@ -185,19 +185,21 @@ class Redactor:
 
     def _literals(self, text: str, place: str) -> str:
         """A text with JSON's escapes: what stands in quotes is decoded, redacted and encoded again."""
+        pieces, at = list[str](), 0
+        while (quote := text.find('"', at)) >= 0 and (found := _LITERAL.match(text, quote)):
+            pieces += [text[at:quote], self._literal(found[0], place)]
+            at = found.end()
+        return self._plain(_same("".join([*pieces, text[at:]]), text), place)
 
-        def inside(found: re.Match[str]) -> str:
-            literal = found[0]
-            if "\\" not in literal:
-                return literal
-            try:
-                said = loads(literal)
-                new = self._text(said, place)
-            except (ValueError, RecursionError):
-                return literal
-            return literal if new is said else json.dumps(new, ensure_ascii=literal.isascii())
-
-        return self._plain(_same(_LITERAL.sub(inside, text), text), place)
+    def _literal(self, literal: str, place: str) -> str:
+        if "\\" not in literal:
+            return literal
+        try:
+            said = loads(literal)
+            new = self._text(said, place)
+        except (ValueError, RecursionError):
+            return literal
+        return literal if new is said else json.dumps(new, ensure_ascii=literal.isascii())
 
     def _plain(self, text: str, place: str) -> str:
         for _ in range(_ROUNDS):  # what was replaced may have stood in the way of what it touched
