@@ -303,8 +303,8 @@ def test_atif_of_a_redacted_trace_holds_nothing_of_the_original() -> None:
 
 @pytest.mark.timeout(60)  # any of them took minutes where the time went with the square of the length
 @pytest.mark.parametrize(
-    "unit", ["@", "a@", "a.", "1", "1 ", "+1", "(", "4111 ", "GB82 ", "phone ", "eyJ", "sk-", '\\"', '"\\a', "password:",
-             'password":"', "-----BEGIN PRIVATE KEY-----\n", "Ada ", "bearer "],
+    "unit", ["@", "a@", "a.", "1", "1 ", "+1", "(", "4111 ", "GB82 ", "phone ", "eyJ", "sk-", '\\"', '"\\a',
+             "password:", 'password":"', "-----BEGIN PRIVATE KEY-----\n", "Ada ", "bearer "],
 )  # fmt: skip
 def test_a_long_text_of_one_thing_takes_no_longer_than_any_other(unit: str) -> None:
     redact(unit * 100_000)

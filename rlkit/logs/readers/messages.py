@@ -252,6 +252,8 @@ class _Pairing:
         self.notes = notes
         self.taken: set[str] = set()
         """Every id given."""
+        self.copies: dict[str, int] = {}
+        """How often an id was given that was taken before."""
         self.logged: dict[str, str] = {}
         """Id given → id as logged, where they differ."""
         self.open: dict[str, Any] = {}
@@ -265,9 +267,9 @@ class _Pairing:
         if not known and where is not None:
             self.notes.add("tool_call_id_missing", where)
         base = given = logged if known else made_up
-        copy = 2
         while given in self.taken:
-            given, copy = f"{base}#{copy}", copy + 1
+            copy = self.copies[base] = self.copies.get(base, 1) + 1
+            given = f"{base}#{copy}"
         if given != base:
             self.logged[given] = base
             if known:
