@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator
 from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["email", "phone", "card", "iban", "secret", "name"]
@@ -34,20 +33,24 @@ class Hit(NamedTuple):
 # --- e-mail -----------------------------------------------------------------------------------------------------------
 
 _LOCAL = re.compile(r"[\w.+%'-]{1,64}")
-_DOMAIN = re.compile(r"(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])")
+_DOMAIN = re.compile(r"(?:[\w-]{1,63}\.){1,8}(?:xn--[a-zA-Z0-9-]{2,59}|[^\W\d_]{2,24})(?![\w(])")  # no call a@b.sum()
+_AT = re.compile(r"@|%40|\\u0040")
 
 
 def _emails(text: str) -> Iterator[Hit]:
-    at = text.find("@")
-    while at >= 0:
-        local, domain = _LOCAL.match(text[max(0, at - 64) : at][::-1]), _DOMAIN.match(text, at + 1)
+    if "@" not in text and "%40" not in text and "u0040" not in text:
+        return
+    for sign in _AT.finditer(text):
+        at = sign.start()
+        local, domain = _LOCAL.match(text[max(0, at - 64) : at][::-1]), _DOMAIN.match(text, sign.end())
         if local and domain:
             start = at - local.end()
             start += _escaped(text, start)
             start += len(text[start:at]) - len(text[start:at].lstrip("'.-"))
-            if start < at and not domain[0].lower().endswith(".invalid"):
-                yield Hit(start, domain.end(), "email", text[start : domain.end()].lower())
-        at = text.find("@", at + 1)
+            value = f"{text[start:at]}@{domain[0]}".lower()
+            ours = value.endswith(".invalid") or STAND_IN_SECRET.fullmatch(value[: at - start])
+            if start < at and not ours and not value.startswith("git@"):  # nobody's address: git@host:path
+                yield Hit(start, domain.end(), "email", value)
 
 
 def _escaped(text: str, start: int) -> int:
@@ -59,16 +62,21 @@ def _escaped(text: str, start: int) -> int:
 
 # --- phone ------------------------------------------------------------------------------------------------------------
 
-_PHONE_WORDS = r"phone|mobile|cell|tel|telephone|telefon|fax|whatsapp|msisdn"
+PHONE_WORDS = r"phone|mobile|cell|tel|telephone|telefon|fax|whatsapp|msisdn"
 _RUN = re.compile(r"[0-9][0-9 ().\-/]{4,}[0-9]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?: [0-9]{2})?")
+_END = r"(?!(?!(?:x|ext)\.?\d)\w|-\w|\.\d)"  # an extension may follow
 _PHONES = re.compile(
-    r"(?<![\w.])\+\d(?:[ ().\-/]{0,2}\d){7,14}(?![\w-])"  # international
-    r"|(?<![\w.\-+])(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-]|\.\d)"  # North America
-    r"|(?<![\w.\-+])(?<!\d )0\d{1,4}[ /-]\d{3,4}[ /-]?\d{3,5}(?![\w-]|\.\d)"  # with a trunk zero
+    rf"(?<![\w.])\+1[ .-]?\(?\d{{3}}\)?[ .-]{{0,2}}\d{{3}}[ .-]?\d{{4}}{_END}"  # North America
+    rf"|(?<![\w.\-+])(?:1[ .-])?(?:\(\d{{3}}\) ?|\d{{3}}[ .-])\d{{3}}[ .-]\d{{4}}{_END}"
+    rf"|(?<![\w.])(?:\+\d|(?<![\-+])(?<!\d )00[1-9]\d{{0,2}} )(?:[ ().\-/]{{0,2}}\d){{7,14}}{_END}"  # international
+    rf"|(?<![\w.\-+])(?<!\d )0\d{{1,4}}[ /-]\d{{3,4}}[ /-]?\d{{3,5}}{_END}"  # with a trunk zero
+    rf"|(?<![\w.\-+])\(0\d{{1,4}}\) ?\d{{3,4}}[ /-]?\d{{2,5}}{_END}"
+    rf"|(?<![\w.\-+])(?<!\d )0[1-9](?P<gap>[ .-])\d\d(?:(?P=gap)\d\d){{3}}(?![ .-]\d){_END}"  # France
+    rf"|(?<![\w.\-+])\(\d\d\) ?9?\d{{4}}-\d{{4}}{_END}"  # Brazil
 )
 _INTRODUCED = re.compile(
-    rf"(?i:\b(?:{_PHONE_WORDS})(?:[ _-]?(?:number|no|nr))?\b"
+    rf"(?i:\b(?:{PHONE_WORDS})(?:[ _-]?(?:number|no|nr))?\b"
     r"[\"'\\]{0,4} {0,2}(?:is|at|:|=|\.|#)?[ \"'\\]{0,6})\Z"
 )
 _SAID = re.compile(r"\+?\(?\d(?:[ ().\-/]{0,2}\d){6,14}(?![\w-])")
@@ -76,7 +84,8 @@ _SAID = re.compile(r"\+?\(?\d(?:[ ().\-/]{0,2}\d){6,14}(?![\w-])")
 
 def phone_value(text: str) -> str | None:
     """The same for a number with and without the country code of North America or a trunk zero; None for no number."""
-    digits = re.sub(r"\D", "", text)
+    text = plain(text)
+    digits = re.sub(r"\D", "", text.replace("(0)", ""))
     if not 7 <= len(digits) <= 15 or digits.startswith("999000") or not re.fullmatch(r"\+?[\d ().\-/]+", text):
         return None
     if re.fullmatch(r"\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d[-/.]\d{4}", text):  # a date
@@ -101,7 +110,7 @@ def _phones(text: str, runs: list[tuple[int, int]]) -> Iterator[Hit]:
     if not runs:
         return
     lower = text.lower()
-    introduced = any(word in lower for word in _PHONE_WORDS.split("|"))
+    introduced = any(word in lower for word in PHONE_WORDS.split("|"))
     for start, end in runs:
         if introduced and _INTRODUCED.search(text, max(0, start - 40), start) and (said := _SAID.match(text, start)):
             hits = [said]
@@ -114,7 +123,9 @@ def _phones(text: str, runs: list[tuple[int, int]]) -> Iterator[Hit]:
 
 # --- cards and accounts -----------------------------------------------------------------------------------------------
 
-_CARD = re.compile(r"(?<![\w.\-+])[2-6](?:[ -]?\d){12,18}(?![\w-]|\.\d)")
+_CARD = re.compile(r"(?<![^\W_])(?<![.+])(?:(?<=[a-zA-Z][-_])|(?<![-_]))(?=([2-6](?:[ -]?\d){12,18}))")
+_CARD_END = re.compile(r"(?!\w|\.\d|-\d)(?P<last>(?! \d))?")
+_CARD_GROUPS = re.compile(r"\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{1,7}|\d{4}([ -])\d{6}\2\d{4,5}")
 _ISSUERS = re.compile(
     r"4|5[1-5]|2(?:2[2-9]|[3-6]|7[01]|720)|3[47]|3(?:0[0-5]|[68])|35(?:2[89]|[3-8])|6(?:011|4[4-9]|5|2)"
 )
@@ -146,12 +157,26 @@ def iban_check(country: str, account: str) -> int:
 
 def _cards(text: str, runs: list[tuple[int, int]]) -> Iterator[Hit]:
     for start, end in runs:
-        if end - start < 13:
+        if end - start >= 13:
+            for found in _CARD.finditer(text, start, end):
+                if (hit := _card(text, found.start(), found[1])) is not None:
+                    yield hit
+
+
+def _card(text: str, start: int, said: str) -> Hit | None:
+    """The card that begins here, where its expiry or security code may follow."""
+    places = [place for place, char in enumerate(said) if char.isdigit()]
+    digits = "".join(said[place] for place in places)
+    if not _ISSUERS.match(digits):
+        return None
+    for length in reversed(_LENGTHS[digits[0]]):
+        if length > len(digits) or luhn(digits[: length - 1]) != int(digits[length - 1]):
             continue
-        for found in _CARD.finditer(text, start, end + 3):
-            digits = re.sub(r"\D", "", found[0])
-            if len(digits) in _LENGTHS[digits[0]] and _ISSUERS.match(digits) and luhn(digits[:-1]) == int(digits[-1]):
-                yield Hit(found.start(), found.end(), "card", digits)
+        stop = places[length - 1] + 1
+        end = _CARD_END.match(text, start + stop)
+        if end and (end["last"] is not None or _CARD_GROUPS.fullmatch(said[:stop])):
+            return Hit(start, start + stop, "card", digits[:length])
+    return None
 
 
 def _iban_starts(text: str) -> Iterator[int]:
@@ -184,8 +209,8 @@ def _ibans(text: str) -> Iterator[Hit]:
 
 # --- keys and tokens --------------------------------------------------------------------------------------------------
 
-_SECRET_WORDS = (
-    r"passw(?:or)?d|passwd|pwd|secret|api[_-]?key|(?:access|refresh|auth|bearer)[_-]?token|client[_-]?secret"
+SECRET_WORDS = (
+    r"passw(?:or)?d|passwd|pwd|secret[_-]?access[_-]?key|secret|api[_-]?key|(?:access|refresh|auth|bearer)[_-]?token|client[_-]?secret"
     r"|private[_-]?key"
 )
 _SECRET = re.compile(
@@ -194,13 +219,18 @@ _SECRET = re.compile(
     r"|xox[abeprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}|npm_\w{36}"
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})(?![\w-])"
     r"|(?i:\bbearer )(?P<bearer>[\w.~+/-]{16,}=*)"
-    rf"|(?i:\b(?:{_SECRET_WORDS}))\\?[\"']?\s{{0,2}}[:=]\s{{0,2}}(?P<open>\\?[\"'])?"
-    r"(?P<said>(?(open)[^\"'\\\n]{4,}|[^\s\"'\\,;&)}\]]{6,}))",
+    r"|(?i:\bauthorization)\\?[\"']?\s{0,2}[:=]\s{0,2}\\?[\"']?(?i:basic) (?P<basic>[\w+/=-]{8,})"
+    r"|(?<=://)[^\s/:@\"'\\]{0,64}:(?P<url>[^\s/@\"'\\]{3,64})(?=@)"
+    rf"|(?<![a-zA-Z0-9])(?i:{SECRET_WORDS}) is (?P<told>(?=[^\s\d]*\d)[^\s\"'\\,;&)}}\]]{{6,}}(?<!\.))"
+    rf"|(?<![a-zA-Z0-9])(?i:{SECRET_WORDS})(?P<key>\\*[\"'])?\s{{0,2}}[:=]\s{{0,2}}(?P<open>\\*[\"'])?"
+    r"(?P<said>(?(open)[^\"'\\\n]{4,}|[^\s\"'\\,;&)}\]]{6,}(?<!\.)))",
     re.DOTALL,
 )
 _SECRET_SIGNS = ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox",
                  "AKIA", "ASIA", "AIza", "hf_", "npm_", "eyJ", "PRIVATE KEY")  # fmt: skip
-_SECRET_HINTS = (b"passw", b"pwd", b"secret", b"key", b"token", b"bearer")
+_SECRET_HINTS = (b"passw", b"pwd", b"secret", b"key", b"token", b"bearer", b"authorization")
+_NO_SECRET = re.compile(r"redacted-\d+|null|none|string|required|optional|[$<{*].*", re.IGNORECASE | re.DOTALL)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _LONG = b"a" * 16
 _WORD = bytes(97 if chr(c).isalnum() or chr(c) in "_-" else 0 for c in range(128)) + bytes(128)
 STAND_IN_SECRET = re.compile(r"redacted-\d+")
@@ -211,54 +241,21 @@ def _secrets(text: str) -> Iterator[Hit]:
         return
     data = text.encode("utf-8", "surrogatepass")
     lower = data.lower()
-    hinted = any(hint in lower for hint in _SECRET_HINTS)
-    if not hinted and (_LONG not in data.translate(_WORD) or not any(sign in text for sign in _SECRET_SIGNS)):
+    hinted = (b"://" in data and b"@" in data) or any(map(lower.__contains__, _SECRET_HINTS))
+    if not hinted and (_LONG not in data.translate(_WORD) or not any(map(text.__contains__, _SECRET_SIGNS))):
         return
     for found in _SECRET.finditer(text):
-        group = next((name for name in ("bearer", "said") if found[name]), 0)
-        if not STAND_IN_SECRET.fullmatch(found[group]) and found[group].lower() not in ("null", "none", "string"):
+        group = next((name for name in ("bearer", "basic", "url", "told", "said") if found[name]), 0)
+        if not _NO_SECRET.fullmatch(found[group]) and not (group == "said" and _is_prose(text, found)):
             yield Hit(found.start(group), found.end(group), "secret", found[group])
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
-_FEW = 24  # first words that are quicker looked for one by one
-_NAME_WORDS = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-
-
-def name_finder(names: Iterable[str]) -> Callable[[str], Iterator[Hit]]:
-    """Finds whole names in any case, the longest first; words may be joined by spaces, dots, hyphens or underscores."""
-    known: dict[str, list[str]] = {}
-    for name in sorted({" ".join(name.lower().split()) for name in names} - {""}, key=len, reverse=True):
-        known.setdefault(name.split(" ")[0], []).append(name)
-    firsts = frozenset(known)
-    patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
-
-    def find(text: str) -> Iterator[Hit]:
-        lower = text.lower()
-        if len(firsts) <= _FEW:
-            present = tuple(first for first in firsts if first in lower)
-        else:
-            present = tuple(firsts.intersection(_NAME_WORDS.findall(lower)))
-        if not present:
-            return
-        if present not in patterns:
-            spelled = sorted((name for first in present for name in known[first]), key=len, reverse=True)
-            joined = "|".join(r"[\s_.\-]{1,3}".join(map(re.escape, name.split(" "))) for name in spelled)
-            patterns[present] = re.compile(rf"(?<![^\W_])(?:{joined})(?![^\W_])", re.IGNORECASE)
-        for found in patterns[present].finditer(text):
-            yield Hit(found.start(), found.end(), "name", re.sub(r"[\s_.\-]+", " ", found[0].lower()))
-
-    return find
-
-
-@lru_cache(4096)
-def kind_of_field(key: str) -> Kind | None:
-    """What the name of a field promises: a phone number, a secret, or nothing."""
-    if re.search(_SECRET_WORDS, key, re.IGNORECASE):
-        return "secret"
-    return "phone" if re.search(_PHONE_WORDS, key, re.IGNORECASE) else None
+def _is_prose(text: str, found: re.Match[str]) -> bool:
+    """Whether what follows `password:` is a number of JSON, or a word with more words after it."""
+    if found["open"]:
+        return False
+    words = found["said"].isalpha() and re.match(r" +[a-z]", text[found.end() : found.end() + 4])
+    return bool(words or (found["key"] and _NUMBER.fullmatch(found["said"])))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -266,6 +263,15 @@ def kind_of_field(key: str) -> Kind | None:
 _DIGITS = bytes(48 if 48 <= c < 58 else 0 for c in range(256))
 _BETWEEN = b" ().-/"
 _SHORTEST = 2  # a name
+_ODD = re.compile(r"[\u00a0\u2007\u2010-\u2015\u202f\u2212\uff0b\uff10-\uff19\uff20]")
+_PLAIN = dict.fromkeys(map(ord, "\u00a0\u2007\u202f"), " ")
+_PLAIN |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
+_PLAIN |= {0xFF0B: "+", 0xFF20: "@"} | {0xFF10 + digit: str(digit) for digit in range(10)}
+
+
+def plain(text: str) -> str:
+    """A text of the same length with the hyphens, spaces and digits of typographers as ASCII."""
+    return text if text.isascii() or not _ODD.search(text) else text.translate(_PLAIN)
 
 
 def find(text: str, kinds: Collection[Kind], names: Callable[[str], Iterator[Hit]]) -> list[Hit]:
@@ -273,6 +279,7 @@ def find(text: str, kinds: Collection[Kind], names: Callable[[str], Iterator[Hit
     hits: list[Hit] = []
     if len(text) < _SHORTEST:
         return hits
+    text = plain(text)
     if "secret" in kinds:
         hits += _secrets(text)
     if "email" in kinds:
@@ -299,7 +306,7 @@ def find(text: str, kinds: Collection[Kind], names: Callable[[str], Iterator[Hit
 def stand_in(kind: Kind, number: int, original: str) -> str:
     """What is written instead of the `number`-th value of its kind: of the same shape, down to punctuation and case."""
     if kind == "email":
-        return f"person{number}@redacted.invalid"
+        return f"person{number}{'%40' if '%40' in original else '@'}redacted.invalid"
     if kind == "secret":
         return f"redacted-{number}"
     if kind == "name":
@@ -313,10 +320,10 @@ def stand_in(kind: Kind, number: int, original: str) -> str:
     if kind == "card":
         digits = f"999900{number:0{size - 7}d}"[: size - 1]
         return _shaped(original, f"{digits}{luhn(digits)}")
-    return _shaped(original, f"999000{number:0{size - 6}d}"[:size] if size > 6 else "9" * size)
+    return _shaped(original, f"999000{number:0{size - 6}d}")
 
 
 def _shaped(original: str, characters: str) -> str:
-    """`characters` in place of the letters and digits of the original."""
+    """`characters` in place of the letters and digits of the original, and after it where there are more."""
     rest = iter(characters)
-    return "".join(next(rest, "0") if char.isalnum() else char for char in original)
+    return "".join(next(rest, "0") if char.isalnum() else char for char in original) + "".join(rest)

@@ -5,35 +5,51 @@ calls, results, metadata), so that what joined still joins. Pseudonyms are numbe
 first names a value: there is no key to lose and no hash to try phone numbers against, and nobody can be followed from
 one session to the next. What is kept in memory are the values of the last `SESSIONS` sessions.
 
+A phone number, and a secret that looks like one, is replaced wherever it stands in a trace once anything in the session
+has given it away (`"phone": …`, `password=…`); what was given out before a later trace told stays. Names of tools and
+of their parameters stay, even where they hold a listed name (`bill_customer`). The id of a session that holds personal
+data gets a number of its own (`person1@redacted.invalid~7`), since two people are both `person1` of their sessions.
+
 It is pseudonymity, not anonymity: what no pattern knows (a street, an illness, a name that is not on the list) stays.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlkit.logs.jsontext import loads
+from rlkit.logs.jsontext import dumps, loads
 from rlkit.logs.personal_data import (
     KINDS,
     STAND_IN_SECRET,
+    Hit,
     Kind,
     find,
-    kind_of_field,
-    name_finder,
     phone_value,
     stand_in,
+)
+from rlkit.logs.privacy_patterns import (
+    Edit,
+    apart,
+    edits_in_literals,
+    given_away,
+    is_word,
+    kind_of_field,
+    looks_secret,
+    name_finder,
+    words_of_tools,
 )
 from rlkit.logs.trace import Message, ToolCall, Trace
 
 SESSIONS = 4096
-"""How many sessions may be open at once: a trace that comes later than that after its session is numbered anew."""
+"""How many traces a session is remembered for: a trace that comes later than that is numbered anew."""
 
-_LITERAL = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NUMBERS = re.compile(r"(?:#\d+)+\Z")
+_NUMBER = re.compile(r"#\d+\Z")
+_DEEP = 100  # levels; what is below is done as text, which no depth can overflow
 _ROUNDS = 8
 _CLEAN_SIZE = 8_000_000  # characters
 
@@ -61,6 +77,23 @@ class PrivacyReport:
         return "\n".join(lines)
 
 
+@dataclass
+class Session:
+    """What one session has named so far; the originals live here and nowhere else."""
+
+    numbers: dict[tuple[Kind, str], int] = field(default_factory=dict)
+    sizes: Counter[Kind] = field(default_factory=Counter)
+    """The last number given, by kind."""
+    phones: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
+    tag: int = 0
+    """Tells its id from others that look the same without their personal data; 0 where there was no need."""
+
+    def given_away(self, text: str) -> list[Hit]:
+        """Where values stand that something else in the session gave away."""
+        return list(given_away(text, self.phones, self.secrets))
+
+
 class Redactor:
     """Replaces personal data in traces; `report` counts it.
 
@@ -73,25 +106,42 @@ class Redactor:
             raise ValueError(f"unknown kinds {sorted(unknown)}; there are {', '.join(KINDS)}")
         self.report = PrivacyReport()
         self._kinds = frozenset(kinds)
-        self._names = name_finder(names)
-        self._sessions: OrderedDict[str, dict[tuple[Kind, str], int]] = OrderedDict()
+        names = [name for name in names if name.strip()]
+        self._names, self._named = name_finder(names), bool(names)
+        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the ids of their traces
+        self._tags = 0
         self._clean: set[str] = set()  # texts in which nothing is found
         self._clean_size = 0
-        self._open: dict[tuple[Kind, str], int] = {}
+        self._open = Session()
+        self._spared = False  # whether a name was left since it belongs to a word
+        self._seen: list[str] = []  # the trace's texts, redacted
+        self._fresh: list[str] = []  # what the trace gave away
+        self._words: frozenset[str] = frozenset()  # the names of the trace's tools and of their parameters
 
     def redact(self, trace: Trace) -> Trace:
         """The trace without personal data and without `raw`; the one given is not changed.
 
         Traces of one session are told by their `parent_id`. Messages in which nothing was found are shared.
         """
-        self._open = self._session((trace.parent_id or trace.id).split("#")[0])
-        before = self.report.counts.total()
-        new = trace.model_copy(update={
-            "id": self._text(trace.id, "id"),
+        self._open = self._session(trace)
+        self._words = words_of_tools(trace) if self._named else frozenset()
+        before, new, again = self.report.counts.total(), trace, True
+        while again:  # what was given away late may stand in what came before
+            self._seen, self._fresh = [], []
+            new = self._redacted(new)
+            again = bool(self._fresh) and _any_in(self._fresh, "\n".join(self._seen))
+        self._seen = []
+        self.report.traces += 1
+        self.report.touched += self.report.counts.total() > before
+        return new
+
+    def _redacted(self, trace: Trace) -> Trace:
+        return trace.model_copy(update={
+            "id": self._id(trace.id),
             "messages": [self._message(message) for message in trace.messages],
-            "tools": self._value(trace.tools, "tools"),
+            "tools": [self._tool(tool) for tool in trace.tools],
             "outcome": trace.outcome.model_copy(update={"source": self._text(trace.outcome.source, "outcome")}),
-            "parent_id": None if trace.parent_id is None else self._text(trace.parent_id, "id"),
+            "parent_id": None if trace.parent_id is None else self._id(trace.parent_id),
             "metadata": self._value(trace.metadata, "metadata"),
             "source": self._text(trace.source, "source"),
             "raw": None,
@@ -100,21 +150,41 @@ class Redactor:
                 for item in trace.diagnostics
             ],
         })  # fmt: skip
-        self.report.traces += 1
-        self.report.touched += self.report.counts.total() > before
-        return new
 
-    def _session(self, root: str) -> dict[tuple[Kind, str], int]:
-        known = self._sessions.setdefault(root, {})
-        self._sessions.move_to_end(root)
-        if len(self._sessions) > SESSIONS:
-            self._sessions.popitem(last=False)
-        return known
+    def _session(self, trace: Trace) -> Session:
+        """The session of the trace's parent, else of what the parent's own id came from, else a new one."""
+        known, parent = self._sessions, trace.parent_id or trace.id
+        root = parent
+        while root not in known and trace.parent_id and _NUMBER.search(root):
+            root = _NUMBER.sub("", root)
+        session = known.get(root) or Session()
+        for key in dict.fromkeys((trace.id, parent, root) if root in known else (trace.id, parent)):
+            known[key] = session
+            known.move_to_end(key)
+        while len(known) > SESSIONS:
+            known.popitem(last=False)
+        return session
+
+    def _id(self, text: str) -> str:
+        new = self._text(text, "id")
+        if new == text:
+            return text
+        if not self._open.tag:
+            self._tags += 1
+            self._open.tag = self._tags
+        numbered = _NUMBERS.search(new)
+        end = numbered.start() if numbered else len(new)
+        return f"{new[:end]}~{self._open.tag}{new[end:]}"
+
+    def _tool(self, tool: dict[str, Any]) -> dict[str, Any]:
+        new = self._value(tool, "tools")
+        return new if new.get("name") == tool.get("name") else {**new, "name": tool["name"]}
 
     def _message(self, message: Message) -> Message:
         content = None if message.content is None else self._text(message.content, message.role)
         reasoning = None if message.reasoning is None else self._text(message.reasoning, "reasoning")
-        name = None if message.name is None else self._text(message.name, "name")
+        tool = message.role == "tool" and message.name in self._words
+        name = message.name if message.name is None or tool else self._text(message.name, "name")
         extra = None if message.extra is None else self._value(message.extra, "extra")
         calls = [self._call(call) for call in message.tool_calls]
         same = content is message.content and reasoning is message.reasoning and name is message.name
@@ -132,14 +202,16 @@ class Redactor:
 
     # --- values and texts ---------------------------------------------------------------------------------------------
 
-    def _value(self, value: Any, place: str, key: str = "") -> Any:
+    def _value(self, value: Any, place: str, key: str = "", depth: int = 0) -> Any:
         """A JSON value with its texts redacted, keys too; the same object where nothing was found."""
         if isinstance(value, str):
             return self._keyed(value, place, key) or self._text(value, place)
+        if isinstance(value, dict | list) and depth == _DEEP:
+            return self._deep(value, place)
         if isinstance(value, dict):
-            return self._object(value, place)
+            return self._object(value, place, depth + 1)
         if isinstance(value, list):
-            items = [self._value(item, place, key) for item in value]
+            items = [self._value(item, place, key, depth + 1) for item in value]
             return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
         if isinstance(value, int) and not isinstance(value, bool) and value >= 10**6:
             text = str(value)
@@ -147,17 +219,28 @@ class Redactor:
             return int(new_text) if new_text.isdecimal() and new_text != text else value
         return value
 
-    def _object(self, value: dict[str, Any], place: str) -> dict[str, Any]:
+    def _object(self, value: dict[str, Any], place: str, depth: int) -> dict[str, Any]:
         new: dict[str, Any] = {}
         same = True
         for key, item in value.items():
-            name, inner = self._text(key, place), self._value(item, place, key)
+            name = key if key in self._words else self._text(key, place)
+            inner = self._value(item, place, key, depth)
+            if place == "tools" and key == "required":
+                inner = item  # names of parameters
             same = same and name is key and inner is item
-            copy = 2
-            while name in new:  # two spellings of one value
-                name, copy = f"{self._text(key, place)}#{copy}", copy + 1
-            new[name] = inner
+            copy, spelled = 2, name
+            while spelled in new:  # two spellings of one value
+                spelled, copy = f"{name}#{copy}", copy + 1
+            new[spelled] = inner
         return value if same else new
+
+    def _deep(self, value: Any, place: str) -> Any:
+        text = dumps(value)
+        new = self._text(text, place)
+        try:
+            return value if new is text else loads(new)
+        except (ValueError, RecursionError):
+            return new
 
     def _keyed(self, text: str, place: str, key: str) -> str | None:
         """What a value is by the name of its key: a number under `phone`, whatever stands under `password`."""
@@ -165,59 +248,68 @@ class Redactor:
         if kind is None or kind not in self._kinds:
             return None
         if kind == "secret":
-            hidden = len(text) < 4 or text.isdecimal() or STAND_IN_SECRET.fullmatch(text)
-            return None if hidden else self._pseudonym("secret", text, text, place)
+            left = len(text) < 4 or STAND_IN_SECRET.fullmatch(text)
+            return None if left else self._pseudonym("secret", text, text, place)
         value = phone_value(text)
         return None if value is None else self._pseudonym("phone", value, text, place)
 
     def _text(self, text: str, place: str) -> str:
         """A text with what is found in it replaced; JSON inside it stays JSON, and the rest as it was, byte by byte."""
-        if text in self._clean:
+        known = self._open
+        if text in self._clean and not ((known.phones or known.secrets) and known.given_away(text)):
+            self._seen.append(text)
             return text
-        new = self._literals(text, place) if "\\" in text and '"' in text else self._plain(text, place)
-        if new is text:  # prompts, keys and small values come again and again
-            self._clean_size += len(text) + 100
-            if self._clean_size > _CLEAN_SIZE:
-                self._clean.clear()
-                self._clean_size = 0
-            self._clean.add(text)
-        return new
-
-    def _literals(self, text: str, place: str) -> str:
-        """A text with JSON's escapes: what stands in quotes is decoded, redacted and encoded again."""
-        pieces, at = list[str](), 0
-        while (quote := text.find('"', at)) >= 0 and (found := _LITERAL.match(text, quote)):
-            pieces += [text[at:quote], self._literal(found[0], place)]
-            at = found.end()
-        return self._plain(_same("".join([*pieces, text[at:]]), text), place)
-
-    def _literal(self, literal: str, place: str) -> str:
-        if "\\" not in literal:
-            return literal
-        try:
-            said = loads(literal)
-            new = self._text(said, place)
-        except (ValueError, RecursionError):
-            return literal
-        return literal if new is said else json.dumps(new, ensure_ascii=literal.isascii())
-
-    def _plain(self, text: str, place: str) -> str:
+        new, self._spared = text, False
         for _ in range(_ROUNDS):  # what was replaced may have stood in the way of what it touched
-            hits = find(text, self._kinds, self._names)
-            if not hits:
+            edits = self._edits(new, place)
+            if not edits:
                 break
             pieces, at = [], 0
-            for hit in hits:
-                pieces += [text[at : hit.start], self._pseudonym(hit.kind, hit.value, text[hit.start : hit.end], place)]
-                at = hit.end
-            text = "".join([*pieces, text[at:]])
-        return text
+            for edit in edits:
+                pieces += [new[at : edit.start], edit.new]
+                at = edit.end
+            new = "".join([*pieces, new[at:]])
+        else:
+            return new
+        self._seen.append(new)
+        if not self._spared:  # prompts, keys and small values come again and again
+            self._clean_size += len(new) + 100
+            if self._clean_size > _CLEAN_SIZE:
+                self._clean.clear()
+                self._clean_size = len(new) + 100
+            self._clean.add(new)
+        return new
+
+    def _edits(self, text: str, place: str) -> list[Edit]:
+        """What to replace in a text, in order."""
+        edits: list[Edit] = []
+        if "\\" in text and '"' in text:
+            edits = list(edits_in_literals(text, lambda said: self._edits(said, place)))
+        hits = find(text, self._kinds, self._names)
+        if self._words and hits:
+            kept = [hit for hit in hits if hit.kind != "name" or not is_word(text, hit, self._words)]
+            self._spared = self._spared or len(kept) < len(hits)
+            hits = kept
+        if (self._open.phones or self._open.secrets) and (more := self._open.given_away(text)):
+            hits += apart(hits, more)
+        edits += [
+            Edit(hit.start, hit.end, self._pseudonym(hit.kind, hit.value, text[hit.start : hit.end], place))
+            for hit in (apart(edits, hits) if edits else sorted(hits))
+        ]
+        return sorted(edits)
 
     def _pseudonym(self, kind: Kind, value: str, original: str, place: str) -> str:
-        number = self._open.setdefault((kind, value), 1 + sum(one == kind for one, _ in self._open))
+        session = self._open
+        number = session.numbers.get((kind, value))
+        if number is None:
+            session.sizes[kind] += 1
+            number = session.numbers[kind, value] = session.sizes[kind]
+            if kind == "phone" or (kind == "secret" and looks_secret(value)):
+                (session.phones if kind == "phone" else session.secrets).add(value)
+                self._fresh.append(value)
         self.report.counts[kind, place] += 1
         return stand_in(kind, number, original)
 
 
-def _same(new: str, old: str) -> str:
-    return old if new == old else new
+def _any_in(values: Iterable[str], text: str) -> bool:
+    return any(value in text for value in values)

@@ -16,6 +16,7 @@ from rlkit.logs import Message, Outcome, ToolCall, Trace, to_openai, write_jsonl
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.personal_data import KINDS, iban_check, luhn
 from rlkit.logs.privacy import SESSIONS, Redactor
+from rlkit.logs.privacy_patterns import kind_of_field
 from rlkit.logs.trace import Diagnostic
 from rlkit.logs.writers import WRITERS, to_atif
 
@@ -34,10 +35,13 @@ TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"
 FOUND = {
     "email": [
         "jane@x.com", "JANE.DOE+tag@mail.example.co.uk", "j_d%x@sub-domain.io", "müller@beispiel.de", "o'hara@x.org",
+        "jane%40x.com", "jane@x.xn--p1ai",
     ],
     "phone": [
         "+1 (415) 555-0132", "+14155550132", "(415) 555-0132", "415-555-0132", "415.555.0132", "1-415-555-0132",
         "+44 20 7946 0958", "+49 (0)30 901820", "+33 1 23 45 67 89", "030 901 820 12", "0171 1234567",
+        "+1 415\u2011555\u20110132", "415\u00a0555\u00a00132", "06 12 34 56 78", "06.12.34.56.78", "(11) 98765-4321",
+        "0044 20 7946 0958", "(030) 901820", "+1 555-123 4567", "+44 (0) 20 7946 0958",
     ],
     "card": ["4111 1111 1111 1111", "4111111111111111", "5555-5555-5555-4444", "378282246310005", "6011111111111117"],
     "iban": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432", "NL91 ABNA 0417 1643 00",
@@ -74,6 +78,9 @@ NOT_FOUND = [
     "credit_card_4421486", "DE89 3704 0044 0532 0130 01", "XX12 3456 7890 1234", "@handle", "a@b", "user@localhost",
     "sk-short", "task-force-abcdefghijklmnopqrstuvw", "ghp_short", "the secret is out", "password required",
     "Adam", "Madada", "Bearer of bad news", "tokens: 14155550132", "id 14155550132", "10:00-11:00", "1-2-3-4-5-6-7-8",
+    "Password: required", "Reset password: customers must verify", "password is required", '{"password": 12345678}',
+    "password=$DB_PASS", "git@github.com:a/b.git", "x = a@b.sum()", "http://a.b:8080/c@d", "00123456789",
+    "4111 1111 1111 1112 12/27", "order 4111111111111111a", "basic responsibilities", "1 2 3 06 12 34 56 78 90",
     "call 2 of 3", "phone: none", "1 000 000 000", "555-0132", "12-34-56", "cell A1:B2",
 ]  # fmt: skip
 
@@ -101,6 +108,54 @@ def test_what_follows_a_word_for_a_secret_is_one(text: str) -> None:
     assert "abcdef" not in redact(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("4111 1111 1111 1111 12/27 123", "9999 0000 0000 0012 12/27 123"),
+        ("12/27 4111 1111 1111 1111", "12/27 9999 0000 0000 0012"),
+        ("card-4111111111111111, credit_card_4111111111111111", "card-9999000000000012, credit_card_9999000000000012"),
+        ("+14155550132x12", "+99900000001x12"),
+        ("415-555-0132 ext. 5", "999-000-0001 ext. 5"),
+        ("+1-415-555-0132 2 nights", "+9-990-000-0001 2 nights"),
+        ("?to=jane%40x.com&n=1", "?to=person1%40redacted.invalid&n=1"),
+        ("jane@x.com-ok", "person1@redacted.invalid-ok"),
+        (r'{"to": "jane\u0040x.com', '{"to": "person1@redacted.invalid'),
+        ("DB_PASSWORD=hunter22", "DB_PASSWORD=redacted-1"),
+        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "AWS_SECRET_ACCESS_KEY=redacted-1"),
+        ("my password is hunter22. Or password: hunter22.", "my password is redacted-1. Or password: redacted-1."),
+        ('{"user_password": "hunter2"}', '{"user_password": "redacted-1"}'),
+        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic redacted-1"),
+        ("postgres://bob:hunter22@db.example.com:5432/x", "postgres://bob:redacted-1@db.example.com:5432/x"),
+    ],
+)
+def test_it_is_cut_out_where_it_ends(text: str, new: str) -> None:
+    assert redact(text) == new
+    assert redact(new) == new
+
+
+@pytest.mark.parametrize("text", ["Ada's order", "ADA’S order", "Jean-Luc Picard", "jean-luc_picard", "(O'Neil)"])
+def test_many_names_are_found_like_few(text: str) -> None:
+    few = ["Ada", "Jean-Luc Picard", "O'Neil"]
+    many = [*few, *(f"Zed{number} Q" for number in range(100))]
+    assert redact(text, names=many) == redact(text, names=few) != text
+
+
+def test_what_a_field_promises_is_told_by_its_words() -> None:
+    for key in ("phone", "phoneNumber", "homePhone", "phone_number_1", "MOBILE", "cell", "customer_tel", "Fax No"):
+        assert kind_of_field(key) == "phone"
+    for key in ("dbPassword", "api-key", "client_secret", "accessToken"):
+        assert kind_of_field(key) == "secret"
+    for key in ("hotel_id", "cancellation_number", "excellent", "phone_verified_at", "password_policy", "intel", "id"):
+        assert kind_of_field(key) is None
+
+
+def test_short_numbers_never_run_out_of_pseudonyms() -> None:
+    numbers = [str(5550100 + number) for number in range(150)]
+    new = redact(" ".join(f"phone: {number}" for number in numbers))
+    assert len(set(re.findall(r"\d+", new))) == len(numbers)
+    assert redact(new) == new
+
+
 # --- one value, one pseudonym -----------------------------------------------------------------------------------------
 
 
@@ -122,7 +177,7 @@ def test_spellings_of_one_value_get_one_number(spellings: list[str]) -> None:
     shortest = min(plain, key=len)
     assert all(text.startswith(("9990", "9999")) or text == shortest for text in plain)
     assert len({text[-4:] for text in plain}) == 1
-    assert len(redactor._open) == 3
+    assert len(redactor._open.numbers) == 3
 
 
 @pytest.mark.parametrize(
@@ -209,6 +264,72 @@ def test_an_escape_before_a_value_is_not_taken_for_a_part_of_it() -> None:
     assert redact(r"cut: foo\nbob@x.com") == r"cut: foo\nperson1@redacted.invalid"
 
 
+def test_only_the_value_changes_in_json_inside_a_text_whatever_escapes_stand_around_it() -> None:
+    for text in (
+        r'{"u": "https:\/\/a.b\/c", "t": "caf\u00E9 https:\/\/x bob@x.com \uD83D\uDE00"}',
+        r'"\ud83d\ude00\u00e9\tbob@x.com\\n\"bob@x.com\" \ud800 ü"',
+        r'{"a": "{\"b\": \"x\\n\\u00E9 bob@x.com\\/\"}"}',
+    ):
+        assert redact(text) == text.replace("bob@x.com", "person1@redacted.invalid")
+
+
+def test_a_number_under_phone_is_replaced_where_nothing_else_gives_it_away() -> None:
+    call = ToolCall("c", "f", {"phone": "4155550132", "password": "hunter22x"}, '{"x": "4155550132"}')
+    said = "4155550132 it is, or +14155550132; pw hunter22x, order 41555501320, 14155550133, hunter22xy"
+    new = Redactor().redact(Trace(id="t", messages=[Message("user", said), Message("assistant", None, [call])]))
+    assert new.messages[0].content == (
+        "9990000001 it is, or +99900000001; pw redacted-1, order 41555501320, 14155550133, hunter22xy"
+    )
+    assert new.messages[1].tool_calls[0].arguments == {"phone": "9990000001", "password": "redacted-1"}
+    assert new.messages[1].tool_calls[0].raw_arguments == '{"x": "9990000001"}'
+
+
+def test_a_plain_word_or_number_under_password_is_not_looked_for_elsewhere() -> None:
+    calls = [ToolCall("c", "f", {"password": "swordfish", "secret": "12345678"})]
+    new = Redactor().redact(Trace(id="t", messages=[Message("assistant", "swordfish 12345678", calls)])).messages[0]
+    assert new.content == "swordfish 12345678"
+    assert new.tool_calls[0].arguments == {"password": "redacted-1", "secret": "redacted-2"}
+
+
+def test_counts_are_those_of_one_reading_even_where_it_was_read_twice() -> None:
+    redactor = Redactor()
+    call = ToolCall("c", "f", {"phone": "4155550132"})
+    messages = [Message("user", "4155550132 bob@x.com"), Message("assistant", None, [call])]
+    redactor.redact(Trace(id="t", messages=messages))
+    assert dict(redactor.report.counts) == {
+        ("email", "user"): 1, ("phone", "user"): 1, ("phone", "arguments"): 1,
+    }  # fmt: skip
+
+
+def test_names_of_tools_and_of_their_parameters_stay_what_they_are() -> None:
+    schema = {"type": "object", "properties": {"bill": {"type": "string", "enum": ["Bill"]}}, "required": ["bill"]}
+    call = ToolCall("c", "bill_customer", {"bill": "Bill"}, '{"bill":  "Bill"}')
+    trace = Trace(
+        id="t", tools=[{"name": "bill_customer", "description": "For Bill", "parameters": schema}],
+        messages=[Message("system", "Call bill_customer for bill and bill_other."), Message("assistant", None, [call]),
+                  Message("tool", "ok", [], "c", "bill_customer"), Message("user", "hi", name="Bill")],
+    )  # fmt: skip
+    new = Redactor(["Bill"]).redact(trace)
+    properties = {"bill": {"type": "string", "enum": ["Person1"]}}
+    assert new.tools == [
+        {"name": "bill_customer", "description": "For Person1", "parameters": {**schema, "properties": properties}}
+    ]
+    assert new.messages[0].content == "Call bill_customer for person1 and person1_other."
+    assert new.messages[1].tool_calls == [ToolCall("c", "bill_customer", {"bill": "Person1"}, '{"bill":  "Person1"}')]
+    assert [message.name for message in new.messages[2:]] == ["bill_customer", "Person1"]
+
+
+@pytest.mark.parametrize("depth", [50, 99, 100, 101, 900])
+def test_no_depth_is_too_deep(depth: int) -> None:
+    value: Any = {"phone": "jane@x.com", "n": [1, None]}
+    for level in range(depth):
+        value = {"a": value} if level % 2 else [value]
+    new: Any = Redactor().redact(Trace(id="t", messages=[], metadata={"a": value})).metadata["a"]
+    for level in reversed(range(depth)):
+        new = new["a"] if level % 2 else new[0]
+    assert new == {"phone": "person1@redacted.invalid", "n": [1, None]}
+
+
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +348,40 @@ def test_traces_of_a_session_agree_and_sessions_can_t_be_told_apart_by_their_num
     for number in range(SESSIONS + 5):
         said(f"n{number}", "x@x.com")
     assert len(redactor._sessions) == SESSIONS
+
+
+def mails(redactor: Redactor, id: str, text: str, parent: str | None = None) -> list[str]:
+    new = redactor.redact(Trace(id=id, messages=[Message("user", text)], parent_id=parent)).messages[0].content
+    return re.findall(r"person(\d+)", new or "")
+
+
+def test_what_a_subagent_started_belongs_to_the_session_too() -> None:
+    redactor = Redactor()
+    assert mails(redactor, "main", "a@x.com b@x.com") == ["1", "2"]
+    assert mails(redactor, "sub", "b@x.com", "main") == ["2"]
+    assert mails(redactor, "subsub", "c@x.com b@x.com", "sub") == ["3", "2"]
+    assert mails(redactor, "main#1#4", "b@x.com", "main#1") == ["2"]
+    assert mails(redactor, "main#2", "c@x.com", "main") == ["3"]
+
+
+def test_ids_that_end_in_a_number_are_sessions_of_their_own() -> None:
+    redactor = Redactor()
+    assert [mails(redactor, f"ticket#{n}", f"u{n}@x.com") for n in range(3)] == [["1"]] * 3
+    assert mails(redactor, "ticket#1#1", "new@x.com u1@x.com", "ticket#1") == ["2", "1"]
+
+
+def test_ids_that_hold_personal_data_stay_apart_and_still_join() -> None:
+    redactor = Redactor()
+
+    def ids(id: str, parent: str | None = None) -> tuple[str, str | None]:
+        new = redactor.redact(Trace(id=id, messages=[], parent_id=parent))
+        return new.id, new.parent_id
+
+    assert ids("jane@x.com") == ("person1@redacted.invalid~1", None)
+    assert ids("jane@x.com#1", "jane@x.com") == ("person1@redacted.invalid~1#1", "person1@redacted.invalid~1")
+    assert ids("bob@x.com") == ("person1@redacted.invalid~2", None)
+    assert ids("plain#3") == ("plain#3", None)
+    assert ids("person1@redacted.invalid~2") == ("person1@redacted.invalid~2", None)
 
 
 def test_a_clean_trace_shares_its_messages_and_drops_its_record() -> None:
@@ -283,6 +438,16 @@ def test_json_inside_a_text_stays_the_same_json_but_for_what_is_replaced(value: 
     for ascii in (True, False):
         new = json.loads(redact(json.dumps(value, ensure_ascii=ascii)))
         assert shape(new) == shape(value)
+
+
+@given(st.text(max_size=12), st.text(max_size=12), st.booleans(), st.integers(0, 3))
+def test_nothing_changes_but_the_value_whatever_json_it_stands_in(
+    before: str, after: str, ascii: bool, levels: int
+) -> None:
+    text, expected = (f"{before} {value} {after}" for value in ("bob@x.com", "person1@redacted.invalid"))
+    for _ in range(levels):
+        text, expected = (json.dumps({"k": item}, ensure_ascii=ascii) for item in (text, expected))
+    assert redact(text) == expected
 
 
 def test_two_spellings_of_one_value_as_keys_lose_nothing() -> None:
