@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -42,6 +43,14 @@ def parse(data: bytes | str, exact: bool = True) -> tuple[Any, bool]:
     except UnicodeDecodeError:
         text = data.decode("utf-8", "surrogateescape")
     return json.loads(text), long_integers
+
+
+def unpacked(value: Any) -> Any:
+    """JSON text of an object or a list as what it says; anything else as it is."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            return loads(value)
+    return value
 
 
 def _has_long_integers(data: bytes) -> bool:

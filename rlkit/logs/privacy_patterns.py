@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.", re.
 _IS_KEY = re.compile(r'\\*"\s*:')
 _BARE_PHONE = re.compile(r"(?<![\w.+\-])\+?\d{7,15}(?![\w\-]|\.\d)", re.ASCII)
 
-_FEW = 16
+_FEW_PHONES = 16
 
 
 class Edit(NamedTuple):
@@ -100,7 +100,7 @@ def looks_secret(text: str) -> bool:
 
 def given_away(text: str, phones: Collection[str], secrets: Iterable[str]) -> Iterator[Hit]:
     """Where values stand, whole, that something elsewhere gave away."""
-    if len(phones) > _FEW or any(phone in text for phone in phones):  # looking for a few is quicker than the pattern
+    if len(phones) > _FEW_PHONES or any(phone in text for phone in phones):  # looking for a few is quicker than the pattern
         for found in _BARE_PHONE.finditer(text):
             value = phone_value(found[0])
             if value is not None and value in phones:
@@ -117,7 +117,7 @@ def given_away(text: str, phones: Collection[str], secrets: Iterable[str]) -> It
 # --- names and fields -------------------------------------------------------------------------------------------------
 
 
-_FEW = 24  # first words that are quicker looked for one by one
+_FEW_WORDS = 24  # first words that are quicker looked for one by one
 _NAME_WORDS = re.compile(r"[^\W_]+")
 
 
@@ -132,7 +132,7 @@ def name_finder(names: Iterable[str]) -> Callable[[str], Iterator[Hit]]:
 
     def find(text: str) -> Iterator[Hit]:
         lower = text.lower()
-        if len(firsts) <= _FEW:
+        if len(firsts) <= _FEW_WORDS:
             present = tuple(first for first in firsts if first in lower)
         else:
             present = tuple(firsts.intersection(_NAME_WORDS.findall(lower)))

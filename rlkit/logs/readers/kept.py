@@ -40,13 +40,15 @@ class Ids:
 
     def __init__(self) -> None:
         self.given: set[str] = set()
+        self.copies: dict[str, int] = {}
 
     def new(self, base: str, notes: Notes) -> str:
         """`base`, or where it was used before the next number."""
-        given, copy = base, 1
+        given, copy = base, self.copies.get(base, 1)
         while given in self.given:
             copy += 1
             given = f"{base}~{copy}"
+        self.copies[base] = copy
         if given != base:
             notes.add("id_repeated", detail=f"The id {base!r} was used before; this is {given!r}.")
         self.given.add(given)

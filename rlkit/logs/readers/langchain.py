@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from rlkit.logs.jsontext import dumps, loads
+from rlkit.logs.jsontext import dumps, unpacked
 
 Plain = Any
 """An OpenAI-style message, or whatever stood in its place."""
@@ -30,16 +30,6 @@ _THOUGHTS = {"thinking": "thinking", "reasoning": "reasoning"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def decoded(value: Any) -> Any:
-    """JSON text of an object or a list as what it says; anything else as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return loads(value)
-        except (ValueError, RecursionError):
-            pass
-    return value
-
-
 def nanoseconds(value: Any) -> int | None:
     """Of ISO 8601 in its many forms, with or without a zone (then it is UTC); None where it is no time."""
     if not isinstance(value, str):
@@ -54,13 +44,13 @@ def nanoseconds(value: Any) -> int | None:
 
 def as_object(value: Any) -> dict[str, Any]:
     """An object, or the text of one; else an empty one."""
-    value = decoded(value)
+    value = unpacked(value)
     return value if isinstance(value, dict) else {}
 
 
 def payload(value: Any) -> Any:
     """JSON text as what it says where that holds messages, else as it is: it may be what someone wrote."""
-    found = decoded(value)
+    found = unpacked(value)
     return found if found is not value and holds_messages(found) else value
 
 
@@ -123,10 +113,10 @@ def _choice(choice: Any) -> list[Any]:
 
 def offered(*values: Any) -> list[Any] | None:
     """The tools of the first of these that has any: a list, `{"tools"}` or `{"functions"}`, `{name: schema}`."""
-    for value in map(decoded, values):
+    for value in map(unpacked, values):
         logged = value
         if isinstance(value, dict):
-            logged = decoded(value.get("tools") or value.get("functions"))
+            logged = unpacked(value.get("tools") or value.get("functions"))
         if isinstance(logged, list) and logged:
             return [_definition(tool) for tool in logged]
     return None
@@ -134,7 +124,7 @@ def offered(*values: Any) -> list[Any] | None:
 
 def _definition(tool: Any) -> Any:
     """A tool's schema in OpenAI's words, whether it came as such, in Anthropic's, or as the text of either."""
-    tool = decoded(tool)
+    tool = unpacked(tool)
     if isinstance(tool, dict) and "input_schema" in tool and "parameters" not in tool:
         rest = {key: value for key, value in tool.items() if key not in ("input_schema", "type")}
         return rest | {"parameters": tool["input_schema"]}
@@ -283,7 +273,7 @@ def stamped(messages: list[Any], time: Any) -> list[Plain]:
 
 def tool_answer(value: Any) -> tuple[str | None, str | None]:
     """(text, call id) of what a tool returned: a text, any JSON, or a message that wraps either."""
-    payload = decoded(value)
+    payload = unpacked(value)
     if isinstance(payload, dict) and payload.keys() == {"output"}:
         return tool_answer(payload["output"])
     if isinstance(payload, dict) and (found := _fields(payload)) is not None and found[0] == "tool":

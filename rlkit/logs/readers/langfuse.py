@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rlkit.logs.jsontext import unpacked
 from rlkit.logs.readers.langchain import (
     answered,
     as_object,
     asked,
-    decoded,
     holds_messages,
     nanoseconds,
     offered,
@@ -225,7 +225,7 @@ def _defined(row: dict[str, Any]) -> list[Any]:
     tools = []
     for name, text in as_object(_get(row, "tool_definitions")).items():
         schema = as_object(text)
-        parts = {key: decoded(schema[key]) for key in ("description", "parameters") if schema.get(key)}
+        parts = {key: unpacked(schema[key]) for key in ("description", "parameters") if schema.get(key)}
         tools.append({"name": name} | parts)
     return tools
 
@@ -234,7 +234,7 @@ def _metadata(row: dict[str, Any]) -> dict[str, Any]:
     """What a row says of its session: the columns of the trace, the model, and what the user attached."""
     name = text_or_none(_get(row, "trace_name")) or text_or_none(row.get("name"))
     kept = {key: value for key in _KEPT if (value := _get(row, key)) not in (None, "", [])}
-    own = decoded(row.get("metadata"))
+    own = unpacked(row.get("metadata"))
     if isinstance(own, dict) and isinstance(own.get("rlkit"), dict):
         return as_object(own["rlkit"].get("metadata"))
     named = ({"name": name} if name else {}) | ({"model": _model(row)} if _model(row) else {}) | kept

@@ -54,7 +54,7 @@ def parse_messages(
                 if calls:
                     add(Message(role, content, calls, None, None, None, time))
                     continue
-        except (KeyError, TypeError, IndexError):  # no such key, or no object, or an unhashable id
+        except (KeyError, TypeError):  # no such key, or no object, or an unhashable id
             pass
         message = _message(item, index, pairing, notes, paths[index] if paths else f"{path}[{index}]")
         if message is not None:

@@ -8,11 +8,10 @@ Source: Arize-ai/openinference, spec/{semantic_conventions,annotations,tool_call
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from rlkit.logs.jsontext import loads
+from rlkit.logs.jsontext import unpacked
 from rlkit.logs.readers.langchain import answered, asked, plain_messages
 from rlkit.logs.readers.openai_chat import parse_links
 from rlkit.logs.readers.otlp import Attributes, Decoded, is_number, text_or_none, unflatten
@@ -69,7 +68,7 @@ def to_span(decoded: Decoded, notes: Notes) -> Span:
         span.metadata = _metadata(decoded, notes)
         kept = {key: attributes.get(f"rlkit.{key}") for key in ("parent_id", "relation", "parent_call_id")}
         span.links = parse_links(kept)
-        own = _parsed(attributes.get("rlkit.outcome"))
+        own = unpacked(attributes.get("rlkit.outcome"))
         if isinstance(own, dict):
             span.outcomes = [{"label": own.get("status"), "score": own.get("score"), "source": own.get("source")}]
     return span
@@ -139,7 +138,7 @@ def _call(item: Any) -> Any:
 def _extra(logged: dict[str, Any]) -> dict[str, Any]:
     """What our writer kept under `rlkit.extra`, as JSON."""
     own = logged.get("rlkit")
-    extra = _parsed(own.get("extra")) if isinstance(own, dict) else None
+    extra = unpacked(own.get("extra")) if isinstance(own, dict) else None
     return extra if isinstance(extra, dict) else {}
 
 
@@ -165,7 +164,7 @@ def _payload(read: Any, value: Any) -> list[Any]:
     """What `input.value` or `output.value` says, where the messages themselves were not logged."""
     if value is None or value == "":
         return []
-    return [plain for message in read(_parsed(value)) for plain in plain_messages(message)]
+    return [plain for message in read(unpacked(value)) for plain in plain_messages(message)]
 
 
 def _tools(offered: Attributes) -> list[Any]:
@@ -173,7 +172,7 @@ def _tools(offered: Attributes) -> list[Any]:
     tools: list[Any] = []
     for item in unflatten(offered, _TOOLS[:-1]):
         tool = item.get("tool") if isinstance(item, dict) else None
-        schema = _parsed(tool.get("json_schema")) if isinstance(tool, dict) else item
+        schema = unpacked(tool.get("json_schema")) if isinstance(tool, dict) else item
         if isinstance(tool, dict) and "name" in tool and not (isinstance(schema, dict) and _NAMED & schema.keys()):
             named = {key: tool[key] for key in ("name", "description") if key in tool}
             schema = named | ({"parameters": schema} if isinstance(schema, dict) else {})
@@ -206,21 +205,13 @@ def judged(what: str, said: dict[str, Any], of_session: bool) -> list[dict[str, 
 def _metadata(decoded: Decoded, notes: Notes) -> dict[str, Any]:
     """What our writer kept, else `metadata` and all attributes that are not content."""
     own, logged = (decoded.attributes.get(key) for key in ("rlkit.metadata", "metadata"))
-    if isinstance(kept := _parsed(own), dict):
+    if isinstance(kept := unpacked(own), dict):
         return kept
     if own is not None:
         notes.add("metadata_wrong_type", f"span {decoded.span_id}: rlkit.metadata")
     others = {key: value for key, value in decoded.attributes.items() if not key.startswith(_NOT_METADATA)}
-    if logged is not None and not isinstance(_parsed(logged), dict):
+    if logged is not None and not isinstance(unpacked(logged), dict):
         others["metadata"] = logged
     nested = {key[9:]: value for key, value in decoded.attributes.items() if key.startswith("metadata.")}
-    more = _parsed(logged)
+    more = unpacked(logged)
     return decoded.resource | others | nested | (more if isinstance(more, dict) else {})
-
-
-def _parsed(value: Any) -> Any:
-    """JSON text of an object or a list as what it says; anything else as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        with suppress(ValueError, RecursionError):
-            return loads(value)
-    return value

@@ -13,10 +13,9 @@ Source: opentelemetry semantic conventions 1.28 (`docs/gen-ai/gen-ai-events.md`)
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
-from rlkit.logs.jsontext import dumps, loads
+from rlkit.logs.jsontext import dumps, unpacked
 from rlkit.logs.readers.otlp import Attributes, Decoded, unflatten
 from rlkit.logs.readers.spans import MISSING, Span
 
@@ -54,7 +53,7 @@ def functions(attributes: Attributes) -> list[Any] | None:
     """The tools offered, `llm.request.functions.*`; None where there are none."""
     found = unflatten(attributes, "llm.request.functions")
     return [
-        tool | {"parameters": _decoded(tool["parameters"])} if isinstance(tool, dict) and "parameters" in tool else tool
+        tool | {"parameters": unpacked(tool["parameters"])} if isinstance(tool, dict) and "parameters" in tool else tool
         for tool in found
     ] or None
 
@@ -64,10 +63,10 @@ def tool_result(decoded: Decoded) -> Any:
     for name, event in decoded.events:
         if name == "gen_ai.choice":
             said = _body(event)
-            content = messages({"role": "tool", "content": _decoded(said.get("message", said.get("content")))})
+            content = messages({"role": "tool", "content": unpacked(said.get("message", said.get("content")))})
             return content[0].get("content")
     if "traceloop.entity.output" in decoded.attributes:
-        said = _decoded(decoded.attributes["traceloop.entity.output"])
+        said = unpacked(decoded.attributes["traceloop.entity.output"])
         return said["output"] if isinstance(said, dict) and set(said) <= {"output", "kwargs"} and said else said
     return MISSING
 
@@ -76,7 +75,7 @@ def messages(item: Any) -> list[Any]:
     """One message of any of these kinds as OpenAI-style ones; what is none comes back as it is."""
     if not isinstance(item, dict):
         return [item]
-    content, calls = _decoded(item.get("content")), _decoded(item.get("tool_calls"))
+    content, calls = unpacked(item.get("content")), unpacked(item.get("tool_calls"))
     message = {key: value for key, value in item.items() if key != "finish_reason"}
     if isinstance(calls, list):
         message["tool_calls"] = calls
@@ -130,7 +129,7 @@ def _as_assistant(item: Any) -> Any:
 
 def _choice(body: dict[str, Any]) -> dict[str, Any]:
     """`{"index", "finish_reason", "message": {...}}`, or the message's own fields beside them."""
-    inner = _decoded(body.get("message"))
+    inner = unpacked(body.get("message"))
     if isinstance(inner, dict):
         return {"role": "assistant"} | inner
     said = {key: body[key] for key in ("role", "content", "tool_calls") if key in body}
@@ -139,7 +138,7 @@ def _choice(body: dict[str, Any]) -> dict[str, Any]:
 
 def _body(event: Attributes) -> dict[str, Any]:
     """What an event says, in its attributes or in one that holds all of it."""
-    whole = next((found for key in _BODY if isinstance(found := _decoded(event.get(key)), dict)), {})
+    whole = next((found for key in _BODY if isinstance(found := unpacked(event.get(key)), dict)), {})
     return event | whole
 
 
@@ -149,7 +148,7 @@ def _holders(decoded: Decoded) -> list[Attributes]:
 
 def _from_text(value: Any, role: str) -> list[Any]:
     """A prompt or an answer in one attribute: messages as JSON, `{"messages"}`, `{"choices"}`, or what was said."""
-    logged = _decoded(value)
+    logged = unpacked(value)
     if isinstance(logged, dict):
         logged = logged.get("messages", logged.get("choices", logged))
     items = logged if isinstance(logged, list) else [logged]
@@ -157,11 +156,3 @@ def _from_text(value: Any, role: str) -> list[Any]:
     if all(isinstance(item, dict) and ("role" in item or "content" in item) for item in items):
         return [message for item in items for message in messages(item if role == "user" else _as_assistant(item))]
     return [{"role": role, "content": value}] if isinstance(value, str) and value else []
-
-
-def _decoded(value: Any) -> Any:
-    """JSON text of an object or a list as what it says; anything else as it is."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        with suppress(ValueError, RecursionError):
-            return loads(value)
-    return value
