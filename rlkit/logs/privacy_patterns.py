@@ -100,7 +100,7 @@ def looks_secret(text: str) -> bool:
 
 def given_away(text: str, phones: Collection[str], secrets: Iterable[str]) -> Iterator[Hit]:
     """Where values stand, whole, that something elsewhere gave away."""
-    if len(phones) > _FEW_PHONES or any(phone in text for phone in phones):  # looking for a few is quicker than the pattern
+    if len(phones) > _FEW_PHONES or any(phone in text for phone in phones):  # a few are quicker looked for
         for found in _BARE_PHONE.finditer(text):
             value = phone_value(found[0])
             if value is not None and value in phones:
