@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
+from rlkit.aio import run_to_end
 from rlkit.envs.mining import Mining
 from rlkit.envs.task import Task
 from rlkit.sampling.rollout import Harness, Rollout, run_episode
@@ -18,18 +18,6 @@ from rlkit.stats import Interval, clustered_mean
 
 if TYPE_CHECKING:
     import pandas as pd
-
-T = TypeVar("T")
-
-
-def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, which also works where this thread runs an event loop already, as a notebook's does."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    with ThreadPoolExecutor(1) as other_thread:
-        return other_thread.submit(asyncio.run, coroutine).result()
 
 
 async def play(

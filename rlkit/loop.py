@@ -22,9 +22,10 @@ import orjson
 from pydantic import Field
 from tqdm.auto import tqdm
 
+from rlkit.aio import run_to_end
 from rlkit.config import ConfigError
 from rlkit.envs.task import Task
-from rlkit.evaluate import play, run_to_end
+from rlkit.evaluate import play
 from rlkit.files import atomic_write
 from rlkit.sampling.rollout import Harness, Rollout, RolloutGroup
 from rlkit.sampling.sampler import SamplingParams

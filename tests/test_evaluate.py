@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rlkit.aio import run_to_end
 from rlkit.envs.environment import InfrastructureError
 from rlkit.envs.mining import Mining, mine
-from rlkit.evaluate import evaluate_policy, evaluate_traces, play, run_to_end, success, success_by
+from rlkit.evaluate import evaluate_policy, evaluate_traces, play, success, success_by
 from rlkit.examples import support
 from rlkit.examples.support.agents import Agent
 from rlkit.examples.support.environment import GATEWAY_TIMEOUT

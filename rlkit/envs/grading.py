@@ -1,23 +1,27 @@
 """`Check`, `Rubric`, `Grade`: one layer scores rollouts and production traces.
 
-A rubric is a few named, weighted checks. Each is a pure function of (task, trace, final state), so whatever
-made the trace (a rollout, a log, a person) is graded by the same call. A check that breaks is the grader's
-fault: it masks the rollout, and never becomes a zero that the agent would learn from.
+A rubric is a few named, weighted checks. Each is a function of (task, trace, final state), so whatever made the
+trace (a rollout, a log, a person) is graded by the same call. A check that breaks is the grader's fault: it masks
+the rollout, and never becomes a zero that the agent would learn from. A check that waits for something else (a
+judge) is a coroutine function; `Rubric.grade_async` waits for all of a rubric's checks at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import inspect
 import json
 import math
 import pickle
 import reprlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
+from rlkit.aio import run_to_end
 from rlkit.envs.environment import State
 from rlkit.envs.task import Task
 from rlkit.logs.trace import Status, Trace
@@ -27,14 +31,31 @@ Ending = Literal["completed", "truncated", "infra_error"]
 SCORED: tuple[Status, ...] = ("success", "failure", "truncated")
 
 
+class GraderDown(Exception):
+    """A grader failed so often in a row that going on wastes rollouts: the one error of a check that propagates."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A score made of parts, each in [0, 1]: what a judge says, criterion by criterion."""
+
+    score: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+Said = float | bool | Verdict
+
+
 @dataclass(frozen=True)
 class Check:
-    """One thing to look at; `run` returns a score in [0, 1], or a bool."""
+    """One thing to look at; `run` returns a score in [0, 1], a bool, or a `Verdict`. It may be a coroutine function."""
 
     name: str
     weight: float
     """Relative to the other checks of the rubric; positive."""
-    run: Callable[[Task, Trace, State], float | bool]
+    run: Callable[[Task, Trace, State], Said | Awaitable[Said]]
+    version: str = ""
+    """What the score depends on besides the code, such as a judge's prompt and model; part of `Rubric.version`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
@@ -49,6 +70,8 @@ class CheckResult:
     score: float | None
     weight: float
     error: str | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    """The parts of a `Verdict`."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +117,12 @@ class Rubric:
 
     @cached_property
     def version(self) -> str:
-        """`name@digest` of check names, weights and threshold, in any order of checks.
+        """`name@digest` of the checks' names, weights and versions, and the threshold, in any order of checks.
 
-        The code of the checks is not in it: give a check whose meaning changed another name.
+        The code of the checks is not in it: give a check whose meaning changed another name or version.
         """
-        parts = [sorted((check.name, float(check.weight)) for check in self.checks), float(self.threshold)]
+        told = ((c.name, float(c.weight), c.version) if c.version else (c.name, float(c.weight)) for c in self.checks)
+        parts = [sorted(told), float(self.threshold)]
         return f"{self.name}@{hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()}"
 
     def grade(self, task: Task, trace: Trace, final_state: State, status: Ending = "completed") -> Grade:
@@ -114,12 +138,25 @@ class Rubric:
         Every check gets its own copy of all three, so that one which changes them harms nobody (pickle copies in
         a third of `deepcopy`'s time).
         """
+        begun = self._begin(task, trace, final_state, status)
+        waits = any(not isinstance(result, CheckResult) for result in begun)
+        return self._weigh(run_to_end(_all(begun)) if waits else _done(begun), status)
+
+    async def grade_async(self, task: Task, trace: Trace, final_state: State, status: Ending = "completed") -> Grade:
+        """`grade` inside an event loop: checks that wait, wait side by side."""
+        return self._weigh(await _all(self._begin(task, trace, final_state, status)), status)
+
+    def _begin(self, task: Task, trace: Trace, final_state: State, status: Ending) -> list[Begun]:
         if status == "infra_error":
-            return Grade("infra_error", None, [], self.version)
+            return []
         if status not in ("completed", "truncated"):
             raise ValueError(f"status must be completed, truncated or infra_error, got {status!r}")
         given = pickle.dumps((task, trace, final_state), pickle.HIGHEST_PROTOCOL)
-        results = [_run(check, *pickle.loads(given)) for check in self.checks]
+        return [_begin(check, *pickle.loads(given)) for check in self.checks]
+
+    def _weigh(self, results: list[CheckResult], status: Ending) -> Grade:
+        if status == "infra_error":
+            return Grade("infra_error", None, [], self.version)
         scores = [result.score for result in results if result.score is not None]
         if len(scores) < len(results):
             return Grade("grader_error", None, results, self.version)
@@ -130,14 +167,59 @@ class Rubric:
         return Grade("success" if score >= self.threshold else "failure", score, results, self.version)
 
 
-def _run(check: Check, task: Task, trace: Trace, state: State) -> CheckResult:
-    """The one place that catches everything: checks are user code, and their failure is a result."""
+Begun = CheckResult | Awaitable[CheckResult]
+
+
+def _begin(check: Check, task: Task, trace: Trace, state: State) -> Begun:
+    """Run a check, or the part of it before it waits.
+
+    Here and in `_wait` everything is caught: checks are user code, and their failure is a result.
+    """
     try:
-        value = check.run(task, trace, state)
-        number = isinstance(value, Real) or type(value).__name__ == "bool"  # numpy's bool is no Real
-        if number and 0 <= value <= 1:  # NaN fails the comparison
-            return CheckResult(check.name, float(value), check.weight)
-        error = f"returned {reprlib.repr(value)}, expected a number in [0, 1]"
+        said = check.run(task, trace, state)
+    except GraderDown:
+        raise
     except Exception as problem:
-        error = f"{type(problem).__name__}: {problem}"
-    return CheckResult(check.name, None, check.weight, error)
+        return _broke(check, problem)
+    return _wait(check, said) if inspect.isawaitable(said) else _result(check, said)
+
+
+async def _wait(check: Check, said: Awaitable[Said]) -> CheckResult:
+    try:
+        return _result(check, await said)
+    except GraderDown:
+        raise
+    except Exception as problem:
+        return _broke(check, problem)
+
+
+async def _all(begun: Iterable[Begun]) -> list[CheckResult]:
+    async def one(result: Begun) -> CheckResult:
+        return result if isinstance(result, CheckResult) else await result
+
+    return list(await asyncio.gather(*map(one, begun)))
+
+
+def _done(begun: Iterable[Begun]) -> list[CheckResult]:
+    return [result for result in begun if isinstance(result, CheckResult)]
+
+
+def _result(check: Check, said: Any) -> CheckResult:
+    value, parts = (said.score, dict(said.parts)) if isinstance(said, Verdict) else (said, {})
+    odd = [number for number in (value, *parts.values()) if not _is_score(number)]
+    if odd:
+        error = f"returned {reprlib.repr(odd[0])}, expected a number in [0, 1]"
+        return CheckResult(check.name, None, check.weight, error)
+    return CheckResult(check.name, float(value), check.weight, parts={k: float(v) for k, v in parts.items()})
+
+
+def _is_score(value: Any) -> bool:
+    number = isinstance(value, Real) or type(value).__name__ == "bool"  # numpy's bool is no Real
+    try:
+        return number and bool(0 <= value <= 1)  # NaN fails the comparison
+    except Exception:  # a number of the user's own making
+        return False
+
+
+def _broke(check: Check, problem: Exception) -> CheckResult:
+    return CheckResult(check.name, None, check.weight, f"{type(problem).__name__}: {problem}")

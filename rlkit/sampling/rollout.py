@@ -130,7 +130,7 @@ async def run_episode(sampler: Sampler, harness: Harness, task: Task, params: Sa
             messages += answers
             tokens.heard(chat.extension(answers))
     trace = Trace(id=f"{task.id}/{seed}", messages=messages, tools=harness.environment.schemas, diagnostics=diagnostics)
-    grade = harness.rubric.grade(task, trace, episode.state, status=status)
+    grade = await harness.rubric.grade_async(task, trace, episode.state, status=status)
     trace.outcome = Outcome(status=grade.status, score=grade.score, source=f"rubric:{grade.rubric}")
     return Rollout(
         task_id=task.id,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import math
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlkit.aio import run_to_end
 from rlkit.envs.environment import State
-from rlkit.envs.grading import Check, Grade, Rubric
+from rlkit.envs.grading import Check, Grade, GraderDown, Rubric, Verdict
 from rlkit.envs.task import Task
 from rlkit.logs.trace import Message, Outcome, ToolCall, Trace
 
@@ -160,7 +163,13 @@ def test_a_production_log_is_graded_by_the_same_call() -> None:
 def test_a_grade_is_json() -> None:
     grade_ = json.loads(json.dumps(dataclasses.asdict(grade(check(1), Check("raises", 2, boom)))))
     assert grade_["status"] == "grader_error"
-    assert grade_["checks"][1] == {"name": "raises", "score": None, "weight": 2, "error": "KeyError: 'amount'"}
+    assert grade_["checks"][1] == {
+        "name": "raises",
+        "score": None,
+        "weight": 2,
+        "error": "KeyError: 'amount'",
+        "parts": {},
+    }
 
 
 def test_the_version_follows_names_weights_and_threshold_only() -> None:
@@ -198,3 +207,69 @@ def test_a_weight_is_positive_and_finite(weight: float) -> None:
 def test_a_rubric_that_cannot_grade_is_refused(checks: list[Check], threshold: float, message: str) -> None:
     with pytest.raises(ValueError, match=f"rubric 'r': .*{message}"):
         Rubric("r", checks, threshold)
+
+
+async def waits(task: Task, trace: Trace, state: State) -> Verdict:
+    await asyncio.sleep(0.05)
+    return Verdict(0.5, {"polite": True, "short": 0})
+
+
+async def breaks(task: Task, trace: Trace, state: State) -> float:
+    await asyncio.sleep(0)
+    raise TimeoutError("no answer")
+
+
+def test_checks_that_wait_are_graded_by_the_same_calls_inside_and_outside_a_loop() -> None:
+    rubric = Rubric("r", [Check("judge", 1, waits), check(1, 1, "sync")])
+
+    async def inside() -> list[Grade]:
+        return [await rubric.grade_async(TASK, TRACE, STATE), rubric.grade(TASK, TRACE, STATE)]
+
+    grades = [*run_to_end(inside()), rubric.grade(TASK, TRACE, STATE)]
+    assert grades[0] == grades[1] == grades[2]
+    assert grades[0].score == 0.75
+    assert grades[0].checks[0].parts == {"polite": 1.0, "short": 0.0}
+
+
+def test_checks_that_wait_wait_side_by_side() -> None:
+    rubric = Rubric("r", [Check(f"judge{n}", 1, waits) for n in range(20)])
+    begun = time.perf_counter()
+    rubric.grade(TASK, TRACE, STATE)
+    assert time.perf_counter() - begun < 20 * 0.05 / 2
+
+
+def test_a_check_that_breaks_while_it_waits_loses_no_other_score() -> None:
+    result = grade(Check("judge", 1, breaks), check(0.25, 1, "other"))
+    assert (result.status, result.score, result.reward) == ("grader_error", None, None)
+    assert [(c.score, c.error) for c in result.checks] == [(None, "TimeoutError: no answer"), (0.25, None)]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.5, -0.1, None, "1", [], Verdict(0.5, {"p": 2}),
+                                   Verdict(0.5, {"p": None}), Verdict(math.nan)])  # fmt: skip
+def test_what_is_no_score_is_an_error_and_never_a_zero(value: Any) -> None:
+    result = grade(check(value, 1, "odd"), check(0.25, 1, "other"))
+    assert (result.status, result.score, result.reward) == ("grader_error", None, None)
+    assert result.checks[0].score is None
+    assert result.checks[0].error is not None
+    assert "expected a number in [0, 1]" in result.checks[0].error
+    assert result.checks[1].score == 0.25
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_grader_that_is_down_stops_everything(is_async: bool) -> None:
+    def down(task: Task, trace: Trace, state: State) -> float:
+        raise GraderDown("5 errors in a row")
+
+    async def down_async(task: Task, trace: Trace, state: State) -> float:
+        raise GraderDown("5 errors in a row")
+
+    with pytest.raises(GraderDown, match="in a row"):
+        grade(Check("judge", 1, down_async if is_async else down))
+
+
+def test_the_version_of_a_check_is_part_of_the_rubrics() -> None:
+    def version(of_check: str) -> str:
+        return Rubric("r", [Check("judge", 1, waits, version=of_check)]).version
+
+    assert version("prompt-1") == version("prompt-1")
+    assert len({version("prompt-1"), version("prompt-2"), version("")}) == 3

@@ -1,6 +1,6 @@
 """Scripted agents: the oracle, and the flawed production agent whose logs the course starts from.
 
-An agent is a function from the conversation so far to its next message; `play` lets it act in an episode.
+An agent is a function from the conversation so far to its next message.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rlkit.envs import agents
+from rlkit.envs.agents import Agent
 from rlkit.envs.environment import Episode
 from rlkit.envs.task import Task
 from rlkit.examples.support.environment import GATEWAY_TIMEOUT, environment
@@ -19,7 +20,6 @@ from rlkit.examples.support.policy import ACTIONS, ALL_ITEMS, Decision, decide
 from rlkit.examples.support.world import read_complaint
 from rlkit.logs.trace import Message, ToolCall, Trace
 
-Agent = Callable[[list[Message]], Message]
 MAX_TURNS = 8
 
 # The production agent's flaws, each drawn once a session. The first three are systematic: wrong far more often than
@@ -38,18 +38,8 @@ FLAWS = {
 
 
 def play(agent: Agent, task: Task, seed: int, trace_id: str = "") -> tuple[Trace, Episode]:
-    """Let a scripted agent act on a task to the end; returns what was said and the episode as it was left."""
-    episode = environment.reset(task, seed)
-    messages = list(task.messages)
-    for _ in range(MAX_TURNS):
-        message = agent(messages)
-        messages.append(message)
-        if not message.tool_calls:
-            break
-        for call in message.tool_calls:
-            result = episode.step(call).content
-            messages.append(Message(role="tool", content=result, tool_call_id=call.id, name=call.name))
-    return Trace(id=trace_id or task.id, messages=messages, tools=environment.schemas), episode
+    """Let a scripted agent act on a task of the desk to the end; see `rlkit.envs.agents.play`."""
+    return agents.play(environment, agent, task, seed, trace_id, MAX_TURNS)
 
 
 def oracle(messages: list[Message]) -> Message:
