@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rlkit.envs.environment import Environment, Episode
 from rlkit.envs.task import Task
@@ -57,7 +57,7 @@ def echo(messages: list[Message]) -> Message:
     return Message(role="assistant", content=text)
 
 
-def calling(calls: list[tuple[str, dict[str, object]]], reply: str) -> Agent:
+def calling(calls: Sequence[tuple[str, Mapping[str, object]]], reply: str) -> Agent:
     """An agent that makes these calls, (tool, arguments), one a turn, then says `reply`, whatever the tools said."""
 
     def agent(messages: list[Message]) -> Message:

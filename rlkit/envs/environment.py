@@ -144,7 +144,7 @@ class Episode:
 
     def fork(self, seed: int | None = None) -> Episode:
         """An independent copy from here on; with `seed`, its future randomness differs."""
-        twin = Episode(self.environment, self.task, self.seed)
+        twin = self.environment.reset(self.task, self.seed)
         twin.restore(self.snapshot())
         if seed is not None:
             twin.seed = seed

@@ -112,6 +112,16 @@ class Trace(BaseModel):
         return [call for message in self.messages for call in message.tool_calls]
 
     @property
+    def answered(self) -> list[tuple[ToolCall, Message | None]]:
+        """Every call with its result, in order; None where the log has none. Of calls that share an id the n-th gets
+        the n-th result."""
+        results: dict[str | None, list[Message]] = {}
+        for message in self.messages:
+            if message.role == "tool":
+                results.setdefault(message.tool_call_id, []).append(message)
+        return [(call, queue.pop(0) if (queue := results.get(call.id)) else None) for call in self.tool_calls]
+
+    @property
     def final_reply(self) -> str | None:
         """The text of the last message if the agent wrote it and it calls no tool; else None."""
         last = self.messages[-1] if self.messages else None
