@@ -13,15 +13,28 @@ import pytest
 
 from rlkit.aio import run_to_end
 from rlkit.envs.environment import InfrastructureError
+from rlkit.envs.grading import Check, Rubric
 from rlkit.envs.mining import Mining, mine
-from rlkit.evaluate import evaluate_policy, evaluate_traces, play, success, success_by
+from rlkit.envs.task import Task
+from rlkit.evaluate import (
+    compare,
+    evaluate_policy,
+    evaluate_traces,
+    one_each,
+    pass_k,
+    pilot,
+    play,
+    success,
+    success_by,
+    trainable,
+)
 from rlkit.examples import support
 from rlkit.examples.support.agents import Agent
 from rlkit.examples.support.environment import GATEWAY_TIMEOUT
 from rlkit.logs.trace import Message
 from rlkit.sampling.rollout import Harness, Rollout
 from rlkit.sampling.sampler import Completion, SamplingParams
-from rlkit.stats import clustered_mean
+from rlkit.stats import Interval, clustered_mean
 
 PARAMS = SamplingParams()
 RNG = random.Random(0)
@@ -216,3 +229,78 @@ def test_success_by_cell_by_hand() -> None:
     assert table.loc[("cold", "voucher")].tolist() == [0.5, 2]  # nor is the grader's
     assert list(table.columns) == ["success", "count"]
     assert success_by(TABLE, ["complaint"])["count"].to_dict() == {"late": 3, "cold": 2}
+
+
+# --- one result each, pass@k and pass^k, A/B, the pilot ---------------------------------------------------------------
+
+
+def results_of(successes: dict[str, list[bool | None]]) -> pd.DataFrame:
+    rows = [
+        {"task": task, "trial": trial, "status": "?", "success": bool(ok), "score": None if ok is None else float(ok)}
+        for task, trials in successes.items()
+        for trial, ok in enumerate(trials)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_one_result_for_each_task_and_trial_or_an_error() -> None:
+    results = results_of({"a": [True, False], "b": [True, None]})
+    assert one_each(results) is results
+    with pytest.raises(ValueError, match=r"1 \(task, trial\) pairs have several results, first 'a', 0"):
+        one_each(pd.concat([results, results[:1]]))
+    with pytest.raises(ValueError, match=r"1 \(task, trial\) pairs have no result, first 'b', 1"):
+        one_each(results[:3])
+
+
+def test_pass_at_k_and_pass_hat_k_are_means_over_tasks() -> None:
+    table = pass_k(results_of({"a": [True] * 4, "b": [True, True, False, False], "c": [False] * 4}), ks=(1, 2, 4))
+    assert [interval.mean for interval in table["pass@k"]] == pytest.approx([1 / 2, 11 / 18, 2 / 3])
+    assert [interval.mean for interval in table["pass^k"]] == pytest.approx([1 / 2, 7 / 18, 1 / 3])
+    assert all(interval.low <= interval.mean <= interval.high for interval in table["pass^k"])
+
+
+def test_masked_trials_are_no_failures_of_pass_k() -> None:
+    table = pass_k(results_of({"a": [True, None], "b": [True, True]}), ks=(1, 2))
+    assert [interval.mean for interval in table["pass^k"]] == [1, 1]
+    assert list(table["tasks"]) == [2, 1]
+    with pytest.raises(ValueError, match="no task has 3 scored trials"):
+        pass_k(results_of({"a": [True, None]}), ks=(3,))
+
+
+def test_a_comparison_is_paired_and_refuses_what_is_not_the_same() -> None:
+    a = results_of({str(n): [n % 2 == 0, n % 2 == 0] for n in range(40)})
+    b = results_of({str(n): [True, n % 2 == 0] for n in range(40)})
+    difference = compare(a, b)
+    assert difference.mean == 0.25
+    assert 0 < difference.low < 0.25 < difference.high < 0.5
+    assert compare(a, a) == Interval(0, 0, 0)
+    with pytest.raises(ValueError, match="not the same"):
+        compare(a, results_of({"other": [True, True]}))
+    masked = results_of({"a": [True, None]})
+    assert compare(masked, results_of({"a": [False, True]})).mean == -1
+
+
+def test_two_pilots_give_the_same_difficulties_and_say_what_can_be_trained_on() -> None:
+    """The desk's gateway times out by the episode's seed: an agent that never tries again passes some trials only."""
+    tasks = TASKS[:20]
+
+    def run() -> list[Task]:
+        sampler, harness = policy(gives_up)
+        return pilot(sampler, harness, tasks, PARAMS, trials=6)
+
+    first, second = run(), run()
+    assert [task.difficulty for task in first] == [task.difficulty for task in second]
+    assert [task.model_copy(update={"difficulty": None}) for task in first] == tasks
+    mixed, rest = trainable(first)
+    assert 0 < len(mixed) < 20
+    assert all(task.difficulty is not None and 0 < task.difficulty < 1 for task in mixed)
+    assert {task.difficulty for task in rest} <= {0, 1}
+    assert sorted(t.id for t in mixed + rest) == sorted(t.id for t in tasks)
+
+
+def test_a_task_whose_pilot_could_not_be_scored_has_no_difficulty_and_is_set_aside() -> None:
+    sampler, harness = policy(support.oracle)
+    broken = Harness(harness.environment, Rubric("r", [Check("odd", 1, lambda *_: math.nan)]), harness.chat)
+    (task,) = pilot(sampler, broken, TASKS[:1], PARAMS, trials=2)
+    assert task.difficulty is None
+    assert trainable([task]) == ([], [task])

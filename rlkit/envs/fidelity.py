@@ -19,9 +19,10 @@ from tqdm.auto import tqdm
 
 from rlkit.envs.drift import Difference, Finding, differences, explained, schema_drift, without
 from rlkit.envs.environment import Environment, InfrastructureError
+from rlkit.envs.failures import is_error
 from rlkit.envs.mining import NotATask
 from rlkit.envs.task import Task
-from rlkit.logs.trace import Message, Trace
+from rlkit.logs.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +159,7 @@ def _replay(
         begun = time.perf_counter()
         try:
             seen = episode.step(call)
-            replayed, failed = seen.content, seen.error and not _was_error(result)
+            replayed, failed = seen.content, seen.error and not is_error(result)
         except InfrastructureError as error:
             replayed, failed = f"{type(error).__name__}: {error}", True
         seconds = time.perf_counter() - begun
@@ -179,16 +180,6 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _was_error(result: Message) -> bool:
-    """Whether production's answer was an error: marked so, JSON with a field `error`, or text that begins so."""
-    if result.extra and result.extra.get("is_error"):
-        return True
-    value = _json(result.content or "")
-    if isinstance(value, dict):
-        return bool(value.get("error"))
-    return isinstance(value, str) and value.lstrip().lower().startswith("error")
 
 
 def _seconds(called: str | None, answered: str | None) -> float | None:

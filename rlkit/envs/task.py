@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,6 +66,8 @@ class TaskSet(BaseModel):
 
     train: list[Task]
     heldout: list[Task]
+    aside: list[Task] = Field(default_factory=list)
+    """Tasks on neither side, since they share a key with both."""
 
     def model_post_init(self, _context: object) -> None:
         sides = self.train, self.heldout
@@ -80,12 +83,15 @@ class TaskSet(BaseModel):
         return {side: Counter(task.tags.get(tag, "?") for task in tasks) for side, tasks in sides.items()}
 
 
-def split_tasks(tasks: Iterable[Task], heldout_share: float, seed: int = 0) -> TaskSet:
-    """Split by connected components of shared keys, so that no key is on both sides.
+def split_tasks(tasks: Iterable[Task], heldout_share: float, seed: int = 0, by: str | None = None) -> TaskSet:
+    """Split so that no key is on both sides.
 
-    A component goes to the held-out side where the hash of its smallest key and `seed` falls below
-    `heldout_share`, so that adding tasks later moves only tasks of the components they join. The share is of
-    components: where a few keys join most tasks, one side may stay empty.
+    Without `by`, by connected components of shared keys: a component is held out where the hash of its smallest key
+    and `seed` falls below `heldout_share`, so that adding tasks later moves only tasks of the components they join. The
+    share is of components; where a few keys join most tasks, one side may stay empty, which warns.
+
+    With `by`, the part before the colon of one kind of key (`phrase`), components are those of that kind alone, and the
+    training tasks that share any other key (a user, say) with a held-out one are set aside, in `TaskSet.aside`.
     """
     if not 0 <= heldout_share <= 1:
         raise ValueError(f"heldout_share must be in [0, 1], got {heldout_share}")
@@ -98,15 +104,28 @@ def split_tasks(tasks: Iterable[Task], heldout_share: float, seed: int = 0) -> T
             key = parent[key]
         return key
 
+    def joining(task: Task) -> list[str]:
+        return [key for key in _keys(task) if by is None or key.partition(":")[0] in (by, "task")]
+
     for task in tasks:
-        first, *others = _keys(task)
+        first, *others = joining(task)
         for key in others:
             parent[max(root(key), root(first))] = min(root(key), root(first))
     sides: dict[Split, list[Task]] = {"train": [], "heldout": []}
     for task in tasks:
-        key = root(_keys(task)[0])
+        key = root(joining(task)[0])
         sides["heldout" if _unit_hash(f"{seed}:{key}") < heldout_share else "train"].append(task)
-    return TaskSet(**sides)
+    heldout = {key for task in sides["heldout"] for key in _keys(task)}
+    aside = [task for task in sides["train"] if not heldout.isdisjoint(_keys(task))]
+    train = [task for task in sides["train"] if heldout.isdisjoint(_keys(task))]
+    if 0 < heldout_share < 1 and len(tasks) >= 10 and not (train and sides["heldout"]):
+        kinds = Counter(kind for task in tasks for kind in {key.partition(":")[0] for key in task.keys})
+        warnings.warn(
+            f"one side of the split is empty: shared keys join the {len(tasks)} tasks; choose the kind that must be "
+            f"unseen with by=, out of {', '.join(sorted(kinds)) or 'none'}",
+            stacklevel=2,
+        )
+    return TaskSet(train=train, heldout=sides["heldout"], aside=aside)
 
 
 def write_tasks(tasks: Iterable[Task], path: str | Path) -> None:

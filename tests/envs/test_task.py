@@ -17,6 +17,8 @@ def task(id: str, *keys: str, **fields: object) -> Task:
     return Task(**{"id": id, "messages": [Message(role="user", content="hi")], "state": {}, "keys": keys} | fields)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:one side of the split")
+
 # few keys and many tasks make chains: a-b, b-c, c-d
 graphs = st.lists(st.lists(st.sampled_from([f"k{i}" for i in range(12)]), max_size=3), max_size=30)
 
@@ -28,6 +30,19 @@ def test_split_never_leaks_and_loses_nothing(graph: list[list[str]], share: floa
     train, heldout = ({key for t in side for key in t.keys} for side in (split.train, split.heldout))
     assert not train & heldout
     assert sorted(t.id for t in split.train + split.heldout) == sorted(t.id for t in tasks)
+
+
+@given(graphs, st.floats(0, 1), st.integers(0, 5))
+def test_a_split_by_a_kind_of_key_never_leaks_and_loses_nothing(
+    graph: list[list[str]], share: float, seed: int
+) -> None:
+    tasks = [task(str(i), *(f"{key[:2]}:{key}" for key in keys)) for i, keys in enumerate(graph)]
+    split = split_tasks(tasks, share, seed, by="k1")
+    train, heldout = ({key for t in side for key in t.keys} for side in (split.train, split.heldout))
+    assert not train & heldout
+    assert all(heldout & set(t.keys) for t in split.aside)
+    together = split.train + split.heldout + split.aside
+    assert sorted(t.id for t in together) == sorted(t.id for t in tasks)
 
 
 @given(graphs, st.randoms())

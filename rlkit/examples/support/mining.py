@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlkit.envs.environment import State
+from rlkit.envs.failures import Expected, Rules
 from rlkit.envs.mining import NotATask
 from rlkit.envs.task import Task
 from rlkit.examples.support.environment import GATEWAY_TIMEOUT
@@ -69,6 +70,20 @@ def final_state(trace: Trace, task: Task) -> State:
             item = {"item": call.arguments["item"]} if "item" in call.arguments else {}
             actions.append({"tool": call.name} | item | told)
     return {**task.state, "actions": actions}
+
+
+rules = Rules(
+    writes=ACTIONS,
+    gives_up=("escalate",),
+    checks={"looked_up_first": "policy_violated", "told_the_truth": "missing_information"},
+)
+"""What `rlkit.envs.failures` must know of the desk."""
+
+
+def expected(task: Task) -> Expected:
+    """The one call that the policy asks for; an escalation after two timeouts is a success, and not asked about."""
+    item = {"item": task.goal["item"]} if task.goal["item"] else {}
+    return Expected([(task.goal["action"], {"id": task.state["order"]["id"]} | item)])
 
 
 def gateway_timeout_rate(traces: list[Trace]) -> float:
