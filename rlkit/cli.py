@@ -1,4 +1,4 @@
-"""`rlkit …`, one verb a station: ingest, train, eval, report, doctor.
+"""`rlkit …`, one verb a station: ingest, mine, env, train, eval, report, doctor.
 
 What can go wrong with files, configs and checkpoints is one line on stderr and exit status 1 (2 for a wrong command
 line, 130 after Ctrl-C). A programming error keeps its traceback, as does everything under `--debug`.
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from rlkit import cli_envs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,6 +128,10 @@ def ingest(
         write_jsonl(map(to_atif, kept), out)
     privacy = "kept, as you asked" if redactor is None else str(redactor.report)
     typer.echo(f"{report}\n\npersonal data\n{privacy}\n\n{report.traces} traces written to {out}")
+
+
+app.command()(cli_envs.mine)
+app.add_typer(cli_envs.app, name="env")
 
 
 @app.command()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +12,9 @@ from pydantic import Field, field_validator
 
 from rlkit.config import ConfigError
 from rlkit.envs import mining
+from rlkit.envs.agents import Agent
 from rlkit.envs.environment import Environment, State
+from rlkit.envs.failures import Expected, Failure, Rules, explain_failure
 from rlkit.envs.grading import Rubric
 from rlkit.envs.mining import Mining, NotATask
 from rlkit.envs.task import Task
@@ -61,10 +64,25 @@ class Workbench:
     """A production session as a task; raises `NotATask` where it shows too little."""
     final_state: Callable[[Trace, Task], State]
     """The world as a production session left it."""
+    oracle: Agent | None = None
+    """An agent that gets everything right: the reference of `rlkit env check`."""
+    cheats: Mapping[str, Agent] = field(default_factory=dict)
+    """Agents that must never succeed, by name."""
+    sample_task: Callable[[random.Random], Task] | None = None
+    """Tasks out of nothing, where there are no logs."""
+    rules: Rules | None = None
+    """What `explain_failure` must know of the environment."""
+    expected: Callable[[Task], Expected] | None = None
+    """What a task asks to be done and said."""
+    replay_task: Callable[[Trace], Task] | None = None
+    """As `task_from_trace`, with no luck in the world, for `fidelity`."""
+    luck: Callable[[str], bool] | None = None
+    """Whether a recorded result was luck, which `fidelity` leaves out."""
 
     @classmethod
     def load(cls, module: str = SUPPORT) -> Self:
-        """From an import path: a module with the names `environment`, `rubric`, `task_from_trace`, `final_state`.
+        """From an import path: a module with the names `environment`, `rubric`, `task_from_trace`, `final_state`, and
+        any of the others above.
 
         Raises `ConfigError` naming the module and what it lacks. What goes wrong inside the module propagates.
         """
@@ -85,7 +103,8 @@ class Workbench:
             if not isinstance(getattr(found, name), kind):
                 have = type(getattr(found, name)).__name__
                 raise ConfigError(f"environment {module!r}: {name} is no {kind.__name__}, but of type {have}")
-        return cls(**{name: getattr(found, name) for name in wanted})
+        names = (field.name for field in fields(cls))
+        return cls(**{name: getattr(found, name) for name in names if hasattr(found, name)})
 
     def mine(self, paths: Paths, format: str = "auto", progress: bool = True) -> tuple[Mining, ReadReport]:
         """Read logs and rebuild the sessions as tasks, graded: (what came out, what was odd in the files).
@@ -98,6 +117,16 @@ class Workbench:
         if not mined.sessions:
             raise NotATask(f"none of the {report.traces} sessions could be rebuilt as a task ({dropped(mined)})")
         return mined, report
+
+    def failures(self, mining: Mining) -> list[tuple[Trace, Failure]]:
+        """The sessions that failed, and why. Raises `ConfigError` where the module has no `rules`."""
+        if self.rules is None:
+            raise ConfigError("the environment module has no `rules`, which say what changes the world")
+        return [
+            (m.trace, explain_failure(m.trace, self.rules, self.expected(m.task) if self.expected else None, m.grade))
+            for m in mining.sessions
+            if m.grade.status != "success"
+        ]
 
     def harness(self, tokenizer: PreTrainedTokenizerFast) -> Harness:
         """The agent around a model with this tokenizer. Raises `ConfigError` where it lacks the chat tokens."""

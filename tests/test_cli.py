@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rlkit.cli import FORMATS, main
+from rlkit.envs.task import read_tasks
 from rlkit.examples.support.production import production_sessions
 from rlkit.logs.readers import read_traces
 from rlkit.logs.report import ReadReport
@@ -26,7 +27,7 @@ from rlkit.models import save_model, tiny_llama, train_tokenizer
 from rlkit.sampling.chat import SPECIAL_TOKENS, render_texts
 
 RLKIT = Path(sys.executable).with_name("rlkit")
-VERBS = ["doctor", "eval", "ingest", "report", "train"]
+VERBS = ["doctor", "env", "eval", "ingest", "mine", "report", "train"]
 RUN = """\
 model: model
 logs: logs.jsonl
@@ -96,9 +97,11 @@ except SystemExit as ended:
     assert [line.split()[0] for line in text if re.match(r"  [a-z]+  ", line)] == [
         "report",
         "ingest",
+        "mine",
         "train",
         "eval",
         "doctor",
+        "env",
     ]
     assert "..." not in done.stdout.split("Commands:")[1]  # every summary fits its line
 
@@ -472,3 +475,79 @@ def test_ctrl_c_says_what_is_kept(folder: Path) -> None:
     )
     assert found
     assert (Path(found[1]) / "optimizer.safetensors").exists()
+
+
+# --- from logs to tasks, and whether the environment can be trusted ---------------------------------------------------
+
+
+def test_mine_tells_why_sessions_failed_and_writes_tasks_that_share_nothing(rlkit: Command, folder: Path) -> None:
+    code, out, err = rlkit("mine", "logs.jsonl", "--by", "order", "--heldout", "0.3")
+    assert code == 0, err
+    assert re.search(r"failures +\d+ in \d+ clusters", out)
+    assert "get_order > " in out
+    sides = {name: read_tasks(folder / "tasks" / f"{name}.jsonl") for name in ("train", "heldout", "aside")}
+    assert {name: f"{len(side)} tasks" in out for name, side in sides.items()} == dict.fromkeys(sides, True)
+    keys = [{key for task in sides[name] for key in task.keys} for name in ("train", "heldout")]
+    assert keys[0]
+    assert keys[1]
+    assert not keys[0] & keys[1]
+
+
+def test_mine_warns_where_one_side_is_empty(rlkit: Command, folder: Path) -> None:
+    code, out, err = rlkit("mine", "logs.jsonl", "--heldout", "0.001", "--failures-only", "--out", "t")
+    assert code == 0
+    assert any("one side of the split is empty" in line for line in complaints(err))
+    assert "0 tasks in t/heldout.jsonl" in out
+
+
+def test_env_check_passes_the_course_and_fails_a_reward_that_pays_cheats(rlkit: Command, folder: Path) -> None:
+    code, out, err = rlkit("env", "check", "--tasks", "20")
+    assert code == 0, err
+    assert "nothing wrong found" in out
+    (folder / "gullible.py").write_text(
+        "from rlkit.examples.support import *\n"
+        "from rlkit.envs.grading import Check, Rubric\n"
+        "rubric = Rubric('gullible', [Check('polite', 1, lambda task, trace, state: bool(trace.final_reply))])\n"
+    )
+    code, out, err = rlkit("env", "check", "gullible", "--tasks", "5")
+    assert code == 1
+    assert "problem: doing nothing succeeds: agent 'echo' on 5 of 5 tasks" in out
+    assert "problem: a cheat succeeds: agent 'says it did'" in out
+
+
+def test_env_check_takes_its_tasks_from_logs_where_the_module_makes_none(rlkit: Command, folder: Path) -> None:
+    (folder / "bare.py").write_text(
+        "from rlkit.examples.support import environment, final_state, rubric, task_from_trace\n"
+    )
+    code, _, err = rlkit("env", "check", "bare")
+    assert code == 1
+    assert complaints(err) == ["rlkit: environment 'bare' has no `sample_task`: say where tasks come from with --logs"]
+    code, out, err = rlkit("env", "check", "bare", "--logs", "logs.jsonl")
+    assert code == 0, err
+    assert "no reference" in out
+    code, out, err = rlkit("mine", "logs.jsonl", "--environment", "bare", "--by", "order")
+    assert code == 0
+    assert "failures " not in out
+
+
+def test_env_fidelity_names_a_drift_and_gates_on_it(rlkit: Command, folder: Path) -> None:
+    code, out, err = rlkit("env", "fidelity", "logs.jsonl", "--at-least", "1")
+    assert code == 0, err
+    assert "100.0% come back" in out
+    assert "luck" in out
+    (folder / "drifted.py").write_text(
+        "from rlkit.examples.support import *\n"
+        "from dataclasses import replace\n"
+        "from rlkit.envs.environment import Environment\n"
+        "def renamed(episode, id):\n"
+        "    order = dict(get_order.run(episode, id=id))\n"
+        "    return {('late' if key == 'minutes_late' else key): value for key, value in order.items()}\n"
+        "get_order = environment.by_name['get_order']\n"
+        "tools = [replace(tool, run=renamed) if tool is get_order else tool for tool in environment.tools]\n"
+        "environment = Environment('drifted', tools)\n"
+    )
+    code, out, err = rlkit("env", "fidelity", "logs.jsonl", "--environment", "drifted", "--at-least", "0.99")
+    assert code == 1
+    assert "renamed minutes_late → late in get_order" in out
+    code, out, err = rlkit("env", "fidelity", "logs.jsonl", "--replayed", "--at-least", "1")
+    assert code == 0, err

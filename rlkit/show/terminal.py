@@ -67,6 +67,20 @@ def print_results(results: Mapping[str, pd.DataFrame]) -> None:
         Console().print(shown)
 
 
+def print_frame(frame: pd.DataFrame, title: str) -> None:
+    """A table as it is, numbers with two decimals."""
+    table = Table(str(frame.index.name or ""), *map(str, frame.columns), title=title, title_justify="left")
+    for label, row in zip(frame.index, frame.itertuples(index=False), strict=True):
+        table.add_row(str(label), *map(_cell, row))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if value != value else f"{value:.2f}"
+    return "-" if value is None else str(value)
+
+
 def _cell_table(results: Mapping[str, pd.DataFrame]) -> Table | None:
     """Success for every combination of the tasks' tags; None where they have none."""
     production = results["production"]

@@ -61,6 +61,16 @@ def task_from_trace(trace: Trace, timeout_rate: float = TIMEOUT_RATE) -> Task:
     )
 
 
+def replay_task(trace: Trace) -> Task:
+    """`task_from_trace` for a gateway that never times out, so that recorded calls can be compared."""
+    return task_from_trace(trace, timeout_rate=0.0)
+
+
+def luck(recorded: str) -> bool:
+    """Whether a recorded result was the gateway's luck."""
+    return recorded == f'{{"error":"{GATEWAY_TIMEOUT}"}}'
+
+
 def final_state(trace: Trace, task: Task) -> State:
     """The world as the session left it: the task's state and every action that the log shows as done."""
     actions: list[dict[str, Any]] = []
