@@ -25,6 +25,13 @@ _EXPORTS = {
     "Tool": "rlkit.envs.environment",
     "Check": "rlkit.envs.grading",
     "Rubric": "rlkit.envs.grading",
+    "Near": "rlkit.envs.replay",
+    "ReplayEnvironment": "rlkit.envs.replay",
+    "check_environment": "rlkit.envs.env_check",
+    "cluster_failures": "rlkit.envs.similar",
+    "explain_failure": "rlkit.envs.failures",
+    "fidelity": "rlkit.envs.fidelity",
+    "find_leaks": "rlkit.envs.leaks",
     "mine": "rlkit.envs.mining",
     "SamplingParams": "rlkit.sampling.sampler",
     "ChatFormat": "rlkit.sampling.chat",
@@ -42,8 +49,12 @@ _EXPORTS = {
     "GRPOTrainer": "rlkit.training.trainer",
     "LoopConfig": "rlkit.loop",
     "train": "rlkit.loop",
+    "compare": "rlkit.evaluate",
     "evaluate_policy": "rlkit.evaluate",
     "evaluate_traces": "rlkit.evaluate",
+    "pass_k": "rlkit.evaluate",
+    "pilot": "rlkit.evaluate",
+    "trainable": "rlkit.evaluate",
     "success": "rlkit.evaluate",
     "success_by": "rlkit.evaluate",
     "load_model": "rlkit.models",
@@ -53,11 +64,26 @@ _EXPORTS = {
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
+    from rlkit.envs.env_check import check_environment
     from rlkit.envs.environment import Environment, Episode, Tool
+    from rlkit.envs.failures import explain_failure
+    from rlkit.envs.fidelity import fidelity
     from rlkit.envs.grading import Check, Rubric
+    from rlkit.envs.leaks import find_leaks
     from rlkit.envs.mining import mine
+    from rlkit.envs.replay import Near, ReplayEnvironment
+    from rlkit.envs.similar import cluster_failures
     from rlkit.envs.task import Task, TaskSet, split_tasks
-    from rlkit.evaluate import evaluate_policy, evaluate_traces, success, success_by
+    from rlkit.evaluate import (
+        compare,
+        evaluate_policy,
+        evaluate_traces,
+        pass_k,
+        pilot,
+        success,
+        success_by,
+        trainable,
+    )
     from rlkit.logs.readers import read_traces
     from rlkit.logs.report import ReadReport
     from rlkit.logs.trace import Message, ToolCall, Trace

@@ -133,7 +133,7 @@ def success_bars(policies: Mapping[str, Interval], title: str = "Success, with 9
 
 
 def funnel(counts: Mapping[str, int], title: str = "From production logs to tasks") -> Figure:
-    """How many are left at each stage, with the share of the stage before; in the order of `counts`."""
+    """How many are left at each stage, with the share of the stage before where it is one; in the order of `counts`."""
     stages, numbers = list(counts), list(counts.values())
     with style():
         figure = Picture(figsize=(0.75 * WIDTH, 0.6 + 0.36 * len(counts)), layout="constrained")
@@ -141,7 +141,7 @@ def funnel(counts: Mapping[str, int], title: str = "From production logs to task
         ax.barh(range(len(stages)), numbers, color=BLUE, alpha=0.85, height=0.7)
         for row, number in enumerate(numbers):
             before = numbers[row - 1] if row else 0
-            note = f"{number:,}" + (f"  ({number / before:.0%} of {stages[row - 1]})" if before else "")
+            note = f"{number:,}" + (f"  ({number / before:.0%} of {stages[row - 1]})" if 0 < before >= number else "")
             ax.annotate(note, (number, row), (5, 0), textcoords="offset points", va="center")
         ax.set_yticks(range(len(stages)), stages)
         ax.set_ylim(len(stages) - 0.5, -0.5)
