@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlkit.logs.readers.openai_chat import parse_links, parse_tools
+from rlkit.logs.readers.openai_chat import Links, parse_links, parse_tools
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.report import Notes
 
@@ -13,6 +13,11 @@ def kept_in(value: Any) -> dict[str, Any] | None:
     """The object under `rlkit`, where one is."""
     kept = value.get("rlkit") if isinstance(value, dict) else None
     return kept if isinstance(kept, dict) else None
+
+
+def kept_links(attributes: dict[str, Any]) -> Links:
+    """`parse_links` of a span's flat attributes."""
+    return parse_links({key: attributes.get(f"rlkit.{key}") for key in ("parent_id", "relation", "parent_call_id")})
 
 
 def restored(kept: dict[str, Any], notes: Notes) -> dict[str, Any]:

@@ -71,12 +71,7 @@ def matches(record: Any) -> bool:
 
 def read(source: Source, report: ReadReport) -> Iterator[Trace]:
     """One trace a session (and one a branch); a session is what shares a session id, else a trace id."""
-    for trace in read_span_logs(source, report, DIALECT):
-        first = trace.raw[0] if isinstance(trace.raw, list) and trace.raw else None
-        if trace.parent_id is None and isinstance(first, dict):  # what our writer kept of a branch written alone
-            kept = as_object(as_object(first.get("metadata")).get("rlkit"))
-            trace.parent_id, trace.relation, trace.parent_call_id = parse_links(kept)
-        yield trace
+    return read_span_logs(source, report, DIALECT)
 
 
 def rows(value: Any) -> Iterator[Row]:
@@ -134,6 +129,8 @@ def _spans(record: Record, notes: Notes) -> list[Span]:
             metadata={},
         )  # fmt: skip
         _READ[row.kind](span, row.value, notes)
+        if not span.parent_id:
+            span.links = parse_links(as_object(as_object(row.value.get("metadata")).get("rlkit")))
         spans.append(span)
     return spans
 

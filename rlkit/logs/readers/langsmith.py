@@ -49,12 +49,7 @@ def _is_run(run: Any) -> bool:
 
 def read(source: Source, report: ReadReport) -> Iterator[Trace]:
     """One trace a thread (and one a branch); a run outside of any thread is grouped by its trace."""
-    for trace in read_span_logs(source, report, DIALECT):
-        first = trace.raw[0] if isinstance(trace.raw, list) and trace.raw else None
-        if trace.parent_id is None and isinstance(first, dict):  # what our writer kept of a branch written alone
-            kept = as_object(as_object(as_object(first.get("extra")).get("metadata")).get("rlkit"))
-            trace.parent_id, trace.relation, trace.parent_call_id = parse_links(kept)
-        yield trace
+    return read_span_logs(source, report, DIALECT)
 
 
 def runs(value: Any) -> Iterator[Any]:
@@ -115,6 +110,8 @@ def _read_run(span: Span, run: dict[str, Any]) -> None:
     span.metadata = _metadata(run, extra)
     own = as_object(as_object(extra.get("metadata")).get("rlkit"))
     span.outcomes = _outcomes(run, own)
+    if not span.parent_id:
+        span.links = parse_links(own)
     if span.kind == "llm":
         span.input, span.output = asked(given), stamped(answered(said), run.get("end_time"))
         span.tools = offered(extra.get("invocation_params"), given)

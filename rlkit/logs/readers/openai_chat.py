@@ -84,7 +84,10 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
     )
 
 
-def parse_links(value: dict[str, Any]) -> tuple[str | None, Relation | None, str | None]:
+Links = tuple[str | None, Relation | None, str | None]
+
+
+def parse_links(value: dict[str, Any]) -> Links:
     """`(parent_id, relation, parent_call_id)` of a record in which we, or someone like us, wrote them."""
     parent, call, relation = value.get("parent_id"), value.get("parent_call_id"), value.get("relation")
     known = cast(Relation, relation) if relation in _RELATIONS else None

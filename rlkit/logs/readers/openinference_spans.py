@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from rlkit.logs.jsontext import unpacked
+from rlkit.logs.readers.kept import kept_links
 from rlkit.logs.readers.langchain import answered, asked, plain_messages
-from rlkit.logs.readers.openai_chat import parse_links
 from rlkit.logs.readers.otlp import Attributes, Decoded, is_number, text_or_none, unflatten
 from rlkit.logs.readers.spans import MISSING, Kind, Span
 from rlkit.logs.report import Notes
@@ -66,8 +66,7 @@ def to_span(decoded: Decoded, notes: Notes) -> Span:
         span.model = text_or_none(attributes.get("llm.model_name"))
     if span.kind == "agent" or not span.parent_id:
         span.metadata = _metadata(decoded, notes)
-        kept = {key: attributes.get(f"rlkit.{key}") for key in ("parent_id", "relation", "parent_call_id")}
-        span.links = parse_links(kept)
+        span.links = kept_links(attributes)
         own = unpacked(attributes.get("rlkit.outcome"))
         if isinstance(own, dict):
             span.outcomes = [{"label": own.get("status"), "score": own.get("score"), "source": own.get("source")}]

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlkit.logs.jsontext import loads
 from rlkit.logs.readers import openinference_spans, otel_legacy
-from rlkit.logs.readers.openai_chat import parse_links
+from rlkit.logs.readers.kept import kept_links
 from rlkit.logs.readers.otel_messages import from_message
 from rlkit.logs.readers.otlp import Attributes, Decoded, decode_spans, ids, raw_spans
 from rlkit.logs.readers.source import Record, Source
@@ -81,8 +81,7 @@ def _to_span(decoded: Decoded, notes: Notes) -> Span:
         span.model = model if isinstance(model, str) else None
     if kind == "agent" or not span.parent_id:
         span.metadata = _metadata(decoded, notes)
-        kept = {key: attributes.get(f"rlkit.{key}") for key in ("parent_id", "relation", "parent_call_id")}
-        span.links = parse_links(kept)
+        span.links = kept_links(attributes)
     return span
 
 

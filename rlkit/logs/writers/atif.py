@@ -17,6 +17,7 @@ from rlkit.logs.jsontext import is_finite
 from rlkit.logs.readers.atif_exact import OURS, VERSION
 from rlkit.logs.report import CODES
 from rlkit.logs.trace import Diagnostic, Message, Outcome, ToolCall, Trace
+from rlkit.logs.writers.openai import links
 
 _AGENT = {"name": "unknown", "version": "unknown"}  # a trace does not say, and ATIF wants both
 _SOURCES = {"user": "user", "assistant": "agent", "system": "system"}
@@ -30,10 +31,7 @@ def session_records(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
 def to_atif(trace: Trace) -> dict[str, Any]:
     """The trajectory; `source` and `raw` are not written. Nested values are shared with the trace."""
     finite = is_finite(_free_values(trace))
-    ours: dict[str, Any] = {"version": VERSION}
-    for key in ("parent_id", "relation", "parent_call_id"):
-        if (link := getattr(trace, key)) is not None:
-            ours[key] = link
+    ours: dict[str, Any] = {"version": VERSION} | links(trace)
     if (outcome := _set_fields(trace.outcome)) is not None:
         ours["outcome"] = outcome if finite else _exact(outcome)
     if trace.metadata:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.trace import Outcome, Trace
-from rlkit.logs.writers.openai import to_openai, written_arguments
+from rlkit.logs.writers.openai import links, to_openai, written_arguments
 from rlkit.logs.writers.steps import Step, hashed, session_steps
 
 _TYPES = {"agent": "AGENT", "llm": "GENERATION", "tool": "TOOL"}
@@ -43,8 +43,7 @@ def _observation(step: Step, main: Trace, said: dict[str, Any]) -> dict[str, Any
     if step.kind == "agent":
         kept: dict[str, Any] = {"metadata": step.trace.metadata}
         if not step.parent:
-            links = {"parent_id": main.parent_id, "relation": main.relation, "parent_call_id": main.parent_call_id}
-            kept |= links
+            kept |= links(main)
         row["metadata"] = {"rlkit": {key: value for key, value in kept.items() if value is not None}}
     elif step.kind == "llm":
         given = {"messages": said["messages"][: len(step.input)]}

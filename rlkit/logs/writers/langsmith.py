@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlkit.logs.trace import Outcome, Trace
-from rlkit.logs.writers.openai import to_openai, written_arguments
+from rlkit.logs.writers.openai import links, to_openai, written_arguments
 from rlkit.logs.writers.steps import Step, session_steps
 
 
@@ -43,8 +43,7 @@ def _run(step: Step, main: Trace, said: dict[str, Any], order: str) -> dict[str,
     if step.kind == "agent":
         kept: dict[str, Any] = {"metadata": step.trace.metadata}
         if not step.parent:
-            links = {"parent_id": main.parent_id, "relation": main.relation, "parent_call_id": main.parent_call_id}
-            kept |= links
+            kept |= links(main)
         metadata["rlkit"] = {key: value for key, value in kept.items() if value is not None}
         if not step.parent and main.outcome != Outcome():
             metadata["rlkit"]["outcome"] = main.outcome.model_dump()

@@ -25,12 +25,16 @@ def to_openai(trace: Trace) -> dict[str, Any]:
         record["tools"] = [{"type": "function", "function": tool} for tool in trace.tools]
     if trace.outcome != Outcome():
         record["outcome"] = trace.outcome.model_dump()
-    for key in ("parent_id", "relation", "parent_call_id"):
-        if (value := getattr(trace, key)) is not None:
-            record[key] = value
+    record |= links(trace)
     if trace.metadata:
         record["metadata"] = trace.metadata
     return record
+
+
+def links(trace: Trace) -> dict[str, str]:
+    """Where a trace came from, in the words of `Trace`; what is unknown is left out."""
+    known = {"parent_id": trace.parent_id, "relation": trace.relation, "parent_call_id": trace.parent_call_id}
+    return {key: value for key, value in known.items() if value is not None}
 
 
 def _message(message: Message) -> dict[str, Any]:

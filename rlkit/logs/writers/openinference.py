@@ -14,7 +14,7 @@ from typing import Any
 
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.trace import Message, Outcome, Trace
-from rlkit.logs.writers.openai import written_arguments
+from rlkit.logs.writers.openai import links, written_arguments
 from rlkit.logs.writers.steps import Step, hashed, session_steps
 
 _KINDS = {"agent": "AGENT", "llm": "LLM", "tool": "TOOL"}
@@ -57,8 +57,7 @@ def _row(step: Step, main: Trace) -> dict[str, Any]:
 def _agent_attributes(step: Step, main: Trace) -> dict[str, Any]:
     attributes: dict[str, Any] = {"rlkit.metadata": dumps(step.trace.metadata)}
     if not step.parent:
-        links = {"parent_id": main.parent_id, "relation": main.relation, "parent_call_id": main.parent_call_id}
-        attributes |= {f"rlkit.{key}": link for key, link in links.items() if link is not None}
+        attributes |= {f"rlkit.{key}": link for key, link in links(main).items()}
         if main.outcome != Outcome():
             attributes["rlkit.outcome"] = dumps(main.outcome.model_dump())
     return attributes

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlkit.logs.jsontext import dumps
 from rlkit.logs.trace import Message, Outcome, ToolCall, Trace
-from rlkit.logs.writers.openai import written_arguments
+from rlkit.logs.writers.openai import links, written_arguments
 from rlkit.logs.writers.steps import Step, hashed, session_steps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,8 +85,7 @@ def _agent_attributes(step: Step, main: Trace) -> dict[str, Any]:
     if trace.metadata or step.parent:
         attributes["rlkit.metadata"] = dumps(trace.metadata)
     if not step.parent:
-        links = {"parent_id": main.parent_id, "relation": main.relation, "parent_call_id": main.parent_call_id}
-        attributes |= {f"rlkit.{key}": link for key, link in links.items() if link is not None}
+        attributes |= {f"rlkit.{key}": link for key, link in links(main).items()}
     return attributes
 
 
