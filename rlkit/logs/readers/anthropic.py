@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.logs.readers.anthropic_blocks import EXACT, QUIET, parse_blocks, unfold
-from rlkit.logs.readers.openai_chat import parse_links, parse_tools, read_each
+from rlkit.logs.readers.openai_chat import object_of, parse_links, parse_tools, read_each
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
 from rlkit.logs.report import Notes, ReadReport
@@ -55,12 +55,9 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
 
 def to_trace(record: Record, notes: Notes) -> Trace | None:
     """One record as a trace, or None where it holds no message; the last of `notes` then says why."""
-    value = record.value
-    if not isinstance(value, dict):
-        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+    value = object_of(record, notes)
+    if value is None:
         return None
-    if not record.strict:
-        notes.add("json_not_strict")
     request, response = _request(value), _response(value)
     root = "" if request is value else "request."
     items, paths = list[Any](), list[str]()

@@ -18,7 +18,7 @@ from typing import Any
 
 from rlkit.logs.readers.atif_exact import OURS, SOURCES, exact_trace
 from rlkit.logs.readers.messages import parse_messages
-from rlkit.logs.readers.openai_chat import parse_links, parse_tools
+from rlkit.logs.readers.openai_chat import object_of, parse_links, parse_tools, traces_of
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
 from rlkit.logs.report import Notes, ReadReport
@@ -43,28 +43,15 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
     for record in source.records(report):
         if (exact := exact_trace(record)) is not None:
             yield exact
-            continue
-        notes = Notes(record.line, record.root, _QUIET)
-        try:
-            traces = _traces(record, notes)
-        except RecursionError:
-            notes.add("json_too_deep")
-            traces = []
-        yield from traces
-        if not traces:
-            for note in notes[:-1]:
-                report.note(note, record.file)
-            report.skip(notes[-1], record.file)
+        else:
+            yield from traces_of(record, report, _traces, _QUIET)
 
 
 def _traces(record: Record, notes: Notes) -> list[Trace]:
     """The record's trajectory and all within it; where that is nothing, the last of `notes` says why."""
-    value = record.value
-    if not isinstance(value, dict):
-        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+    value = object_of(record, notes)
+    if value is None:
         return []
-    if not record.strict:
-        notes.add("json_not_strict")
     names = (value.get("trajectory_id"), value.get("session_id"))
     name = next((name for name in names if isinstance(name, str) and name), "")
     if not name:

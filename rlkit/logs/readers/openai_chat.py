@@ -36,19 +36,30 @@ def read_each(
     source: Source, report: ReadReport, to_trace: Callable[[Record, Notes], Trace | None], quiet: frozenset[str] = _NONE
 ) -> Iterator[Trace]:
     """For formats with a session a record: `to_trace(record, notes)` or, where that is None, why in the last note."""
+
+    def one(record: Record, notes: Notes) -> list[Trace]:
+        trace = to_trace(record, notes)
+        return [] if trace is None else [trace]
+
     for record in source.records(report):
-        notes = Notes(record.line, record.root, quiet)
-        try:
-            trace = to_trace(record, notes)
-        except RecursionError:
-            notes.add("json_too_deep")
-            trace = None
-        if trace is not None:
-            yield trace
-            continue
+        yield from traces_of(record, report, one, quiet)
+
+
+def traces_of(
+    record: Record, report: ReadReport, to_traces: Callable[[Record, Notes], list[Trace]], quiet: frozenset[str] = _NONE
+) -> list[Trace]:
+    """`to_traces(record, notes)`; a record that gives none is skipped for the reason in its last note."""
+    notes = Notes(record.line, record.root, quiet)
+    try:
+        traces = to_traces(record, notes)
+    except RecursionError:
+        notes.add("json_too_deep")
+        traces = []
+    if not traces:
         for note in notes[:-1]:
             report.note(note, record.file)
         report.skip(notes[-1], record.file)
+    return traces
 
 
 def to_trace(record: Record, notes: Notes) -> Trace | None:
@@ -56,12 +67,9 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
 
     Nested values are shared with `record.value`, which is not changed.
     """
-    value = record.value
-    if not isinstance(value, dict):
-        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+    value = object_of(record, notes)
+    if value is None:
         return None
-    if not record.strict:
-        notes.add("json_not_strict")
     logged = value.get("messages")
     messages = parse_messages(logged, notes) if isinstance(logged, list) else []
     if not messages:
@@ -82,6 +90,17 @@ def to_trace(record: Record, notes: Notes) -> Trace | None:
         raw=value,
         diagnostics=notes,
     )
+
+
+def object_of(record: Record, notes: Notes) -> dict[str, Any] | None:
+    """A record's object; None, with the reason noted, where it is something else."""
+    value = record.value
+    if not isinstance(value, dict):
+        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+        return None
+    if not record.strict:
+        notes.add("json_not_strict")
+    return value
 
 
 Links = tuple[str | None, Relation | None, str | None]

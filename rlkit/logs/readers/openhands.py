@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
 from rlkit.logs.readers.kept import Ids, kept_in, restored
-from rlkit.logs.readers.openai_chat import parse_tools
+from rlkit.logs.readers.openai_chat import parse_tools, traces_of
 from rlkit.logs.readers.openhands_events import Conversation, conversations, is_event
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
@@ -62,7 +63,7 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
         records = list(group)
         if is_document:
             for record in records:
-                yield from _document(record, ids, report)
+                yield from traces_of(record, report, partial(_document, ids), _QUIET)
         else:
             yield from _events(name, records, ids, report)
 
@@ -77,8 +78,7 @@ def _session(record: Record) -> tuple[bool, str]:
     return False, str(path.parent if record.line is not None and _ONE_EVENT.fullmatch(path.name) else path)
 
 
-def _document(record: Record, ids: Ids, report: ReadReport) -> Iterator[Trace]:
-    notes = Notes(record.line, record.root, _QUIET)
+def _document(ids: Ids, record: Record, notes: Notes) -> list[Trace]:
     if not record.strict:
         notes.add("json_not_strict")
     key = next(key for key in _HISTORIES if isinstance(record.value.get(key), list))
@@ -86,16 +86,7 @@ def _document(record: Record, ids: Ids, report: ReadReport) -> Iterator[Trace]:
     for index, item in enumerate(record.value[key]):
         several = enumerate(item) if isinstance(item, list) else None
         flat += [(one, f"{key}[{index}][{n}]") for n, one in several] if several else [(item, f"{key}[{index}]")]
-    try:
-        made = _traces(flat, _fields(record, flat, ids, notes), notes, record.value, record.place)
-    except RecursionError:
-        notes.add("json_too_deep")
-        made = []
-    if not made:
-        for note in notes[:-1]:
-            report.note(note, record.file)
-        report.skip(notes[-1], record.file)
-    yield from made
+    return _traces(flat, _fields(record, flat, ids, notes), notes, record.value, record.place)
 
 
 def _fields(record: Record, events: Sequence[tuple[Any, str]], ids: Ids, notes: Notes) -> dict[str, Any]:

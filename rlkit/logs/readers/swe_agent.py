@@ -23,12 +23,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlkit.logs.jsontext import loads
 from rlkit.logs.readers.kept import Ids, kept_in, restored
 from rlkit.logs.readers.messages import parse_messages
+from rlkit.logs.readers.openai_chat import object_of, traces_of
 from rlkit.logs.readers.source import Record, Source
 from rlkit.logs.report import Notes, ReadReport
 from rlkit.logs.trace import Message, Outcome, Trace
@@ -60,27 +62,14 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
     """One trace a record, and one for each further attempt; a record without any message is counted and skipped."""
     ids = Ids()
     for record in source.records(report):
-        notes = Notes(record.line, record.root, _QUIET)
-        try:
-            traces = _to_traces(record, ids, notes)
-        except RecursionError:
-            notes.add("json_too_deep")
-            traces = []
-        if not traces:
-            for note in notes[:-1]:
-                report.note(note, record.file)
-            report.skip(notes[-1], record.file)
-        yield from traces
+        yield from traces_of(record, report, partial(_to_traces, ids), _QUIET)
 
 
-def _to_traces(record: Record, ids: Ids, notes: Notes) -> list[Trace]:
+def _to_traces(ids: Ids, record: Record, notes: Notes) -> list[Trace]:
     """The run that was chosen and the other attempts; where there is none the last of `notes` says why."""
-    value = record.value
-    if not isinstance(value, dict):
-        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+    value = object_of(record, notes)
+    if value is None:
         return []
-    if not record.strict:
-        notes.add("json_not_strict")
     tries = value.get("attempts")
     tries = [one for one in tries if isinstance(one, dict)] if isinstance(tries, list) else []
     main = _conversation(value, notes)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlkit.logs.readers.kept import Ids, kept_in, restored
 from rlkit.logs.readers.messages import parse_messages
-from rlkit.logs.readers.openai_chat import read_each
+from rlkit.logs.readers.openai_chat import object_of, read_each
 from rlkit.logs.readers.outcomes import parse_outcome
 from rlkit.logs.readers.source import Record, Source
 from rlkit.logs.report import Notes, ReadReport
@@ -34,12 +34,9 @@ def read(source: Source, report: ReadReport) -> Iterator[Trace]:
 
 
 def _to_trace(ids: Ids, record: Record, notes: Notes) -> Trace | None:
-    value = record.value
-    if not isinstance(value, dict):
-        notes.add("record_not_object", detail=f"Expected an object, found {type(value).__name__}.")
+    value = object_of(record, notes)
+    if value is None:
         return None
-    if not record.strict:
-        notes.add("json_not_strict")
     logged = value.get("traj")
     messages = parse_messages(logged, notes, "traj") if isinstance(logged, list) else []
     if not messages:
