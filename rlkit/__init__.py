@@ -27,6 +27,8 @@ _EXPORTS = {
     "Rubric": "rlkit.envs.grading",
     "Near": "rlkit.envs.replay",
     "ReplayEnvironment": "rlkit.envs.replay",
+    "Judge": "rlkit.envs.judge",
+    "calibrate": "rlkit.envs.calibration",
     "check_environment": "rlkit.envs.env_check",
     "cluster_failures": "rlkit.envs.similar",
     "explain_failure": "rlkit.envs.failures",
@@ -58,17 +60,21 @@ _EXPORTS = {
     "success": "rlkit.evaluate",
     "success_by": "rlkit.evaluate",
     "load_model": "rlkit.models",
+    "ChatClient": "rlkit.chat_client",
     "data_path": "rlkit.paths",
 }
 
 __all__ = ["__version__", *_EXPORTS]
 
 if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
+    from rlkit.chat_client import ChatClient
+    from rlkit.envs.calibration import calibrate
     from rlkit.envs.env_check import check_environment
     from rlkit.envs.environment import Environment, Episode, Tool
     from rlkit.envs.failures import explain_failure
     from rlkit.envs.fidelity import fidelity
     from rlkit.envs.grading import Check, Rubric
+    from rlkit.envs.judge import Judge
     from rlkit.envs.leaks import find_leaks
     from rlkit.envs.mining import mine
     from rlkit.envs.replay import Near, ReplayEnvironment

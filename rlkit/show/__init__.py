@@ -18,6 +18,7 @@ _EXPORTS = {
     "success_table": "plots",
     "training_curves": "curves",
     "failure_table": "mining_view",
+    "plot_calibration": "env_view",
     "plot_clusters": "mining_view",
     "plot_difficulty": "mining_view",
     "plot_exams": "env_view",
@@ -36,7 +37,7 @@ __all__ = [*_EXPORTS]
 # ruff: noqa: F401
 if TYPE_CHECKING:  # the same names for editors and mypy; a test compares the two lists
     from rlkit.show.curves import live_training_curves, training_curves
-    from rlkit.show.env_view import plot_exams, plot_fidelity
+    from rlkit.show.env_view import plot_calibration, plot_exams, plot_fidelity
     from rlkit.show.logs_view import diagnostics_table, plot_report
     from rlkit.show.mining_view import failure_table, plot_clusters, plot_difficulty
     from rlkit.show.plots import check_table, funnel, style, success_bars, success_table

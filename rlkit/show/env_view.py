@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from rlkit.envs.fidelity import Fidelity, Result
 from rlkit.show.plots import BLUE, GREEN, GREY, ORANGE, WIDTH, Picture, style
 
 if TYPE_CHECKING:
+    from rlkit.envs.calibration import Calibration
     from rlkit.envs.env_check import EnvironmentCheck
 
 RESULTS: dict[Result, str] = {
@@ -57,7 +60,7 @@ def plot_exams(check: EnvironmentCheck, title: str = "") -> Figure:
         ax.barh(range(len(exams)), scores, color=[colors[exam.kind] for exam in exams], alpha=0.45, height=0.75)
         for row, exam in enumerate(exams):
             said = f"{len(exam.passed)} of {len(exam.scores)} succeed" if exam.scores else "nothing to try"
-            wrong = bool(exam.passed) == (exam.kind != "reference")
+            wrong = len(exam.passed) < len(exam.scores) if exam.kind == "reference" else bool(exam.passed)
             said += f", {len(exam.errors)} checks broke" if exam.errors else ""
             color = ORANGE if wrong and exam.scores else "#444444"
             ax.annotate(said, (scores[row], row), (5, 0), textcoords="offset points", va="center", color=color)
@@ -69,4 +72,33 @@ def plot_exams(check: EnvironmentCheck, title: str = "") -> Figure:
         ax.set_title(title or f"What the reward pays: {len(check.problems)} problems found")
         ax.tick_params(axis="y", length=0)
         ax.grid(False)
+    return figure
+
+
+def plot_calibration(calibrations: Mapping[str, Calibration], title: str = "") -> Figure:
+    """A row a judge, a column a statistic: its value, orange where its interval excludes what a sound judge shows."""
+    tables = {judge: calibration.table() for judge, calibration in calibrations.items()}
+    names = list(dict.fromkeys(name for table in tables.values() for name in table.index))
+    with style():
+        figure = Picture(figsize=(WIDTH, 0.9 + 0.36 * len(tables)), layout="constrained")
+        ax = figure.subplots()
+        for row, table in enumerate(tables.values()):
+            for column, name in enumerate(names):
+                if name not in table.index:
+                    continue
+                value, flaw = table.loc[name, "value"], bool(table.loc[name, "flaw"])
+                box = Rectangle((column - 0.47, row - 0.42), 0.94, 0.84, color=ORANGE if flaw else "#F2F2F2")
+                ax.add_patch(box)
+                said = f"{value:.2f}" if value == value else "–"
+                ax.text(column, row, said, ha="center", va="center", color="white" if flaw else "#222222")
+        ax.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+        ax.set_yticks(range(len(tables)), list(tables))
+        ax.set_xlim(-0.6, len(names) - 0.4)
+        ax.set_ylim(len(tables) - 0.4, -0.6)
+        ax.xaxis.tick_top()
+        ax.tick_params(length=0)
+        ax.set_title(title or "Each judge by each statistic; orange: a flaw", pad=10)
+        ax.grid(False)
+        for spine in ax.spines.values():
+            spine.set_visible(False)
     return figure

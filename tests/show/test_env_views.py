@@ -8,16 +8,29 @@ import random
 import pytest
 from matplotlib.figure import Figure
 
+from rlkit.envs.calibration import calibrate
 from rlkit.envs.drift import Difference
 from rlkit.envs.env_check import check_environment
 from rlkit.envs.failures import Failure
 from rlkit.envs.fidelity import Compared, Fidelity
 from rlkit.envs.grading import Check, Rubric
+from rlkit.envs.judge import Judge
+from rlkit.envs.mining import mine
 from rlkit.envs.similar import Cluster
 from rlkit.envs.task import Task
 from rlkit.examples import support
+from rlkit.examples.support.judges import CRITERIA, planted_judge, truth
+from rlkit.examples.support.production import production_sessions
 from rlkit.logs.trace import Trace
-from rlkit.show import failure_table, funnel, plot_clusters, plot_difficulty, plot_exams, plot_fidelity
+from rlkit.show import (
+    failure_table,
+    funnel,
+    plot_calibration,
+    plot_clusters,
+    plot_difficulty,
+    plot_exams,
+    plot_fidelity,
+)
 
 
 def texts(figure: Figure) -> list[str]:
@@ -76,7 +89,19 @@ def test_exams_show_who_succeeds() -> None:
     assert any(text.startswith("What the reward pays: ") and "0 problems" not in text for text in told)
 
 
-@pytest.mark.parametrize("name", ["plot_exams", "plot_fidelity", "plot_clusters", "plot_difficulty", "failure_table"])
+def test_calibrations_show_every_statistic_and_a_dash_where_there_is_none() -> None:
+    mining = mine(production_sessions(60), support.task_from_trace, support.final_state, support.rubric)
+    cases = [(m.task, m.trace) for m in mining.sessions]
+    labels = {trace.id: all(truth(task, trace).values()) for task, trace in cases}
+    judges = {flaw: Judge(planted_judge(flaw, cases), CRITERIA, max_errors_in_a_row=99) for flaw in ("none", "noise")}
+    told = texts(plot_calibration({name: calibrate(judge, cases, labels) for name, judge in judges.items()}))
+    assert {"none", "noise", "kappa", "rerun\nnoise", "1.00", "–"} <= set(told)
+    assert "swap\nconsistency" not in told
+
+
+@pytest.mark.parametrize(
+    "name", ["plot_calibration", "plot_exams", "plot_fidelity", "plot_clusters", "plot_difficulty", "failure_table"]
+)
 def test_they_are_public(name: str) -> None:
     import rlkit.show
 
