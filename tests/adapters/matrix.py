@@ -1,0 +1,82 @@
+"""Each adapter against the real package, in an environment of its own: `python tests/adapters/matrix.py [FOLDER]`.
+
+Makes a virtual environment for each package in FOLDER (a temporary one by default; one that is there is used again),
+runs tests/adapters in it, and prints how many rewards were compared. Exit status 1 where anything failed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from xml.etree import ElementTree
+
+PACKAGES = {"gymnasium": "gymnasium==1.4.0", "openenv": "openenv==0.10.0", "verifiers": "verifiers==0.4.0"}
+"""They cannot share an environment: verifiers and openenv pin other versions of mcp, openai and anthropic."""
+OURS = ["pytest", "pytest-timeout", "hypothesis", "pydantic", "orjson", "jsonschema", "tqdm", "numpy", "fsspec",
+        "zstandard", "pyyaml", "httpx", "uvicorn"]  # fmt: skip
+"""What rlkit.envs and the tests need; neither torch nor pandas."""
+DIRECTIONS = {
+    "test_rewards_are_equal": "to",
+    "test_rewards_are_equal_over_its_own_server": "to, over its server",
+    "test_rewards_are_equal_there_and_back": "to and from",
+}
+ROOT = Path(__file__).parents[2]
+
+
+def main(folder: Path) -> int:
+    """Run all; the number of environments in which something failed."""
+    failed = 0
+    rows = [("adapter", "version", "direction", "rewards equal", "seconds")]
+    begun = time.monotonic()
+    with ThreadPoolExecutor() as pool:
+        pythons = list(pool.map(lambda name: _environment(folder / name, [PACKAGES[name], *OURS]), PACKAGES))
+    print(f"environments ready after {time.monotonic() - begun:.0f} s", flush=True)
+    for (name, pinned), python in zip(PACKAGES.items(), pythons, strict=True):
+        report = folder / f"{name}.xml"
+        done = subprocess.run([python, "-m", "pytest", "tests/adapters", "-q", "--noconftest", "-p", "no:cacheprovider",
+                               "-r", "fE", f"--junitxml={report}", "-o", "junit_family=xunit1"], cwd=ROOT, check=False)  # fmt: skip
+        failed += done.returncode != 0
+        rows += _rows(name, pinned.partition("==")[2], report)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return failed
+
+
+def _environment(folder: Path, packages: list[str]) -> str:
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    subprocess.run([python, "-m", "pip", "install", *quiet, *packages], check=True)
+    return str(python)
+
+
+def _rows(name: str, version: str, report: Path) -> list[tuple[str, ...]]:
+    compared: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
+    for case in ElementTree.parse(report).iter("testcase"):
+        direction = DIRECTIONS.get(case.get("name", "").partition("[")[0])
+        if direction is None or name not in case.get("classname", "") or case.find("skipped") is not None:
+            continue
+        seconds[direction] += float(case.get("time", 0))  # type: ignore[assignment]
+        broken[direction] += case.find("failure") is not None or case.find("error") is not None
+        for told in case.iter("property"):
+            compared[direction] += int(told.get("value", 0))
+    return [
+        (name, version, direction, f"{n}" + (f", {broken[direction]} tests failed" if broken[direction] else ""),
+         f"{seconds[direction]:.1f}")
+        for direction, n in compared.items()
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else scratch).resolve()))
