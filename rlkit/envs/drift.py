@@ -68,12 +68,14 @@ def differences(recorded: Any, replayed: Any) -> list[Difference]:
 def _walk(a: Any, b: Any, path: tuple[str, ...]) -> Iterator[Difference]:
     where = ".".join(path)
     if isinstance(a, dict) and isinstance(b, dict):
-        for key in a.keys() - b.keys():
-            yield Difference("missing", ".".join((*path, key)), a[key], None)
-        for key in b.keys() - a.keys():
-            yield Difference("added", ".".join((*path, key)), None, b[key])
-        for key in a.keys() & b.keys():
-            yield from _walk(a[key], b[key], (*path, key))
+        for key, value in a.items():
+            if key in b:
+                yield from _walk(value, b[key], (*path, key))
+            else:
+                yield Difference("missing", ".".join((*path, key)), value, None)
+        for key, value in b.items():
+            if key not in a:
+                yield Difference("added", ".".join((*path, key)), None, value)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for one, other in zip(a, b, strict=True):
             yield from _walk(one, other, (*path, "*"))

@@ -105,7 +105,8 @@ class Fidelity:
     def __str__(self) -> str:
         counts = self.counts
         told = ", ".join(f"{counts[kind]} {kind}" for kind in ("exact", "equal", "different", "error", "luck"))
-        lines = [f"{sum(counts.values())} recorded calls: {told}; {self.share:.1%} come back as they were"]
+        back = "nothing to replay" if self.share != self.share else f"{self.share:.1%} come back as they were"
+        lines = [f"{sum(counts.values())} recorded calls: {told}; {back}"]
         lines += [f"  {finding}" for finding in self.findings]
         lines += [f"  not replayed: {count} sessions, {reason}" for reason, count in self.dropped.most_common()]
         return "\n".join(lines)

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from rlkit.envs.environment import Environment, Episode, Observation, Tool
@@ -77,7 +78,7 @@ class ReplayEnvironment(Environment):
         return Task(
             id=f"replay-{trace.id}",
             messages=trace.messages[:first],
-            state={"recording": recording, "used": [], "matches": {}},
+            state={"recording": recording, "used": {}, "matches": {}},
             source_trace_ids=[trace.id],
         )
 
@@ -93,6 +94,15 @@ class ReplayEnvironment(Environment):
 class _ReplayEpisode(Episode):
     environment: ReplayEnvironment
 
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], list[int]]:
+        """Where in the recording, which never changes, a key stands."""
+        places: dict[tuple[str, str], list[int]] = {}
+        for at, entry in enumerate(self.state["recording"]):
+            for kind in ("exact", "near"):
+                places.setdefault((kind, entry[kind]), []).append(at)
+        return places
+
     def step(self, call: ToolCall) -> Observation:
         """The recorded answer, word for word."""
         match, content = self._find(call)
@@ -106,11 +116,11 @@ class _ReplayEpisode(Episode):
     def _find(self, call: ToolCall) -> tuple[Match, str | None]:
         recording, used = self.state["recording"], self.state["used"]
         for key, value in (("exact", _exact(call)), ("near", self.environment.near.key(call))):
-            places = [at for at, entry in enumerate(recording) if entry[key] == value]
+            places = self._places.get((key, value))
             if places:
-                at = next((at for at in places if at not in used), places[-1])
-                match: Match = "again" if at in used else "exact" if key == "exact" else "near"
-                used.append(at)
+                at = next((at for at in places if str(at) not in used), places[-1])
+                match: Match = "again" if str(at) in used else "exact" if key == "exact" else "near"
+                used[str(at)] = True
                 return match, recording[at]["content"]
         shared = self.environment.shared(call)
         return ("unmatched", None) if shared is None else ("borrowed", shared)

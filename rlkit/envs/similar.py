@@ -137,9 +137,9 @@ def cluster_table(clusters: Sequence[Cluster], failed: Sequence[tuple[Trace, Fai
 
 
 def _features(words: set[str], steps: str) -> list[str]:
-    """Words of the prompt, each tool called, and twice the way as a whole, which weighs more than any word."""
-    path = steps.split(" > ")
-    return [*sorted(words - {"#"}), *(f"tool:{step}" for step in path), f"way:{steps}", f"way:{steps}"]
+    """Words of the prompt; where tools were called each of them, and twice the way as a whole, which weighs most."""
+    way = [*(f"tool:{step}" for step in steps.split(" > ")), f"way:{steps}", f"way:{steps}"] if steps else []
+    return [*sorted(words - {"#"}), *way]
 
 
 def _linked(documents: Sequence[list[str]], apart: float) -> list[list[int]]:
@@ -153,7 +153,7 @@ def _linked(documents: Sequence[list[str]], apart: float) -> list[list[int]]:
     kept = sorted(places, key=lambda document: (-len(places[document]), document))
     if len(kept) < 2:
         return [list(range(len(documents)))]
-    vectors = TfidfVectorizer(analyzer=lambda tokens: tokens).fit_transform(kept).toarray()
+    vectors = TfidfVectorizer(analyzer=lambda tokens: tokens or ("",)).fit_transform(kept).toarray()
     first = vectors[:_MOST]
     cut = AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=apart)
     labels = cut.fit_predict(first)

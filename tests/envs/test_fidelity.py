@@ -211,6 +211,17 @@ def test_differences_are_empty_just_where_the_values_are_the_same_json(a: Any, b
     assert without(a, []) == a
 
 
+def test_of_two_fields_that_might_be_the_renamed_one_the_first_is_taken_whatever_the_hash_seed() -> None:
+    found = differences({"a": 1, "b": 1}, {"c": 1, "d": 1})
+    assert [(d.change, d.path) for d in found] == [("renamed", "a → c"), ("renamed", "b → d")]
+    found = differences({"l": [{"x": 1}, {"x": 2}]}, {"l": [{"y": 1}, {"y": 2}]})
+    assert {(d.change, d.path) for d in found} == {("renamed", "x → y")}
+
+
+def test_nothing_to_replay_is_said_in_words() -> None:
+    assert "nothing to replay" in str(fidelity(desk, [], task))
+
+
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(), min_size=1))
 def test_a_renaming_is_found_whatever_else_is_there(fields: dict[str, int]) -> None:
     name = sorted(fields)[0]

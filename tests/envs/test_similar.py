@@ -120,6 +120,16 @@ def test_clusters_do_not_depend_on_anything_but_the_failures() -> None:
     )
 
 
+def test_sessions_without_tools_are_clustered_by_their_words() -> None:
+    prompts = [f"{word} {n}" for n in range(5) for word in ("where is my parcel", "reset my password please")]
+    clusters = cluster_failures([(session(prompt), Failure("agent", "no_write", "x")) for prompt in prompts])
+    assert sorted(len(cluster) for cluster in clusters) == [5, 5]
+    assert {cluster.label.partition(",")[0] for cluster in clusters} == {"no_write: no call"}
+    assert (
+        len(cluster_failures([(session(""), Failure("agent", "loop", "x")), (session("hi"), failures(60)[0][1])])) == 2
+    )
+
+
 def test_one_failure_and_none() -> None:
     assert cluster_failures([]) == []
     (only,) = cluster_failures([(session("", "get"), Failure("agent", "no_write", "x"))])
