@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -221,6 +222,22 @@ def test_one_client_serves_many_loops_and_holds_its_concurrency(server: Server) 
         thread.join()
     assert len(server.seen) == 24 + 36
     assert not client._open
+
+
+def test_the_pool_is_closed_after_the_last_call(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[httpx.AsyncClient] = []
+
+    class Recorded(httpx.AsyncClient):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            made.append(self)
+
+    monkeypatch.setattr(httpx, "AsyncClient", Recorded)
+    server.script = [PlainTextResponse("no", 400)]
+    with pytest.raises(ChatError):
+        ask(server)
+    ask(server)
+    assert [client.is_closed for client in made] == [True, True]
 
 
 def test_waiting_for_a_turn_is_not_on_the_clock(server: Server) -> None:

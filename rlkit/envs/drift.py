@@ -144,7 +144,7 @@ def schema_drift(calls: Iterable[tuple[str, Any, Sequence[Difference]]]) -> list
         of = sum(by_tool[tool] for tool in tools) if change == "added" else max(had[field], len(places))
         if len(places) >= max(LEAST, SYSTEMATIC * of):
             _, first = places[0]
-            example = f"{_short(first.recorded)} → {_short(first.replayed)}" if change == "type" else _short(
+            example = f"{short(first.recorded)} → {short(first.replayed)}" if change == "type" else short(
                 first.replayed if change == "added" else first.recorded
             )  # fmt: skip
             findings.append(Finding(change, path, tools, len(places), of, example))
@@ -156,6 +156,7 @@ def explained(differences: Iterable[Difference], findings: Mapping[tuple[str, st
     return all((d.change, d.path) in findings for d in differences)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as text, cut after 60 characters."""
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tqdm.auto import tqdm
 
-from rlkit.envs.drift import Difference, Finding, differences, explained, schema_drift, without
+from rlkit.envs.drift import Difference, Finding, differences, explained, schema_drift, short, without
 from rlkit.envs.environment import Environment, InfrastructureError
 from rlkit.envs.failures import is_error
 from rlkit.envs.mining import NotATask
@@ -201,12 +201,12 @@ def _findings(calls: list[Compared]) -> list[Finding]:
         failed = [call for call in mine if call.result == "error"]
         odd = [c for c in mine if c.result == "different" and not explained(c.differences, known)]
         if failed and len(failed) >= WRONG_TOOL * len(mine):
-            findings.append(Finding("error", tool, [tool], len(failed), len(mine), failed[0].replayed))
+            findings.append(Finding("error", tool, [tool], len(failed), len(mine), short(failed[0].replayed)))
         elif odd and len(odd) >= WRONG_TOOL * len(mine):
             findings.append(Finding("tool", tool, [tool], len(odd), len(mine), _example(odd[0])))
         else:
             for call in failed[:1]:
-                findings.append(Finding("error", tool, [tool], len(failed), len(mine), call.replayed))
+                findings.append(Finding("error", tool, [tool], len(failed), len(mine), short(call.replayed)))
             findings += _values(tool, odd, len(mine))
         recorded, replayed = _medians(mine)
         if recorded is not None and replayed > SLOWER * recorded and replayed - recorded > SLOWER_S:
@@ -220,12 +220,11 @@ def _values(tool: str, odd: list[Compared], of: int) -> Iterable[Finding]:
     counts = Counter(d.path for call in odd for d in {d.path: d for d in call.differences}.values())
     for path, count in counts.most_common():
         first = next(d for call in odd for d in call.differences if d.path == path)
-        yield Finding("value", path or "(all)", [tool], count, of, f"{first.recorded} → {first.replayed}")
+        yield Finding("value", path or "(all)", [tool], count, of, f"{short(first.recorded)} → {short(first.replayed)}")
 
 
 def _example(call: Compared) -> str:
-    fields = ", ".join(f"{d.path or '(all)'}: {d.recorded} → {d.replayed}" for d in call.differences[:2])
-    return fields if len(fields) <= 160 else fields[:157] + "…"
+    return ", ".join(f"{d.path or '(all)'}: {short(d.recorded)} → {short(d.replayed)}" for d in call.differences[:2])
 
 
 def _by_tool(calls: Iterable[Compared]) -> dict[str, list[Compared]]:

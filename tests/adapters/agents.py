@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+from rlkit.envs.adapters.wire import from_wire
 from rlkit.envs.agents import Agent, play, silent
 from rlkit.envs.grading import Check, Rubric
 from rlkit.envs.task import Task
 from rlkit.examples.support import environment, oracle, production_agent, rubric, sample_task
 from rlkit.examples.support.cheats import forges_timeouts
+from rlkit.logs.trace import Message
 
 Record = Callable[[str, object], None]
 RNG = random.Random(0)
@@ -22,6 +25,12 @@ AGENTS: dict[str, Callable[[int], Agent]] = {
     "forges timeouts": lambda n: forges_timeouts,
 }
 BROKEN = Rubric("broken", [*rubric.checks, Check("raises", 1, lambda task, trace, state: state["no such field"])])
+
+
+def heard(message: dict[str, Any]) -> Message:
+    """A message as it came over the wire."""
+    said = from_wire({key: value for key, value in message.items() if key in ("content", "tool_calls")})
+    return Message(message["role"], said.content, said.tool_calls, message.get("tool_call_id"), message.get("name"))
 
 
 def native(agent: str, seed: int = 0, graded_by: Rubric = rubric) -> list[float | None]:

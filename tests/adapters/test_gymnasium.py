@@ -9,20 +9,14 @@ import pytest
 
 from rlkit.envs.adapters.foreign import reward_rubric
 from rlkit.envs.adapters.gymnasium import from_gymnasium, to_gymnasium
-from rlkit.envs.adapters.wire import from_wire, to_wire
+from rlkit.envs.adapters.wire import to_wire
 from rlkit.envs.agents import Agent
 from rlkit.envs.task import Task
 from rlkit.examples.support import environment, rubric
-from rlkit.logs.trace import Message, ToolCall, Trace
-from tests.adapters.agents import AGENTS, BROKEN, MAX_TURNS, TASKS, Record, native
+from rlkit.logs.trace import ToolCall, Trace
+from tests.adapters.agents import AGENTS, BROKEN, MAX_TURNS, TASKS, Record, heard, native
 
 gym = pytest.importorskip("gymnasium", reason="gymnasium is not installed; tests/adapters/matrix.py does that")
-
-
-def heard(message: dict[str, Any]) -> Message:
-    """A message as it came over the wire."""
-    said = from_wire({key: value for key, value in message.items() if key in ("content", "tool_calls")})
-    return Message(message["role"], said.content, said.tool_calls, message.get("tool_call_id"), message.get("name"))
 
 
 def episode(env: Any, agent: Agent, task: Task, seed: int = 0) -> tuple[float, dict[str, Any]]:

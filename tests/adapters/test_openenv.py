@@ -13,19 +13,14 @@ import pytest
 
 from rlkit.envs.adapters.foreign import reward_rubric
 from rlkit.envs.adapters.openenv import from_openenv, to_openenv
-from rlkit.envs.adapters.wire import from_wire, to_wire
+from rlkit.envs.adapters.wire import to_wire
 from rlkit.envs.agents import Agent
 from rlkit.envs.task import Task
 from rlkit.examples.support import environment, rubric
 from rlkit.logs.trace import Message, ToolCall, Trace
-from tests.adapters.agents import AGENTS, BROKEN, MAX_TURNS, TASKS, Record, native
+from tests.adapters.agents import AGENTS, BROKEN, MAX_TURNS, TASKS, Record, heard, native
 
 pytest.importorskip("openenv", reason="openenv is not installed; tests/adapters/matrix.py does that")
-
-
-def heard(message: dict[str, Any]) -> Message:
-    said = from_wire({key: value for key, value in message.items() if key in ("content", "tool_calls")})
-    return Message(message["role"], said.content, said.tool_calls, message.get("tool_call_id"), message.get("name"))
 
 
 def action(said: Message) -> dict[str, Any]:
