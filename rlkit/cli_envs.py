@@ -31,7 +31,7 @@ def mine(
     out: Annotated[Path, typer.Option(help="Folder for train.jsonl, heldout.jsonl and aside.jsonl.")] = Path("tasks"),
     heldout: Annotated[float, typer.Option(min=0, max=1, help="Share that is held out.")] = 0.2,
     by: Annotated[
-        str | None, typer.Option(help="Kind of key that must be unseen in held-out tasks; see below.")
+        str | None, typer.Option(help="Kind of key that must be unseen in held-out tasks, as in phrase.")
     ] = None,
     failures_only: Annotated[bool, typer.Option("--failures-only", help="Leave out what production did well.")] = False,
     seed: int = 0,
