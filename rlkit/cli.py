@@ -244,12 +244,13 @@ def doctor() -> None:
 def _expected() -> tuple[type[Exception], ...]:
     """What is nobody's programming error, and reads well as one line."""
     from rlkit.config import ConfigError
+    from rlkit.envs.grading import GraderDown
     from rlkit.envs.mining import NotATask
     from rlkit.logs.readers import LogFormatError
     from rlkit.models import CheckpointError
     from rlkit.show.report import ReportError
 
-    return ConfigError, NotATask, LogFormatError, CheckpointError, ReportError, FloatingPointError, OSError
+    return ConfigError, GraderDown, NotATask, LogFormatError, CheckpointError, ReportError, FloatingPointError, OSError
 
 
 def _sentence(error: Exception) -> str:

@@ -515,6 +515,19 @@ def test_env_check_passes_the_course_and_fails_a_reward_that_pays_cheats(rlkit: 
     assert "problem: a cheat succeeds: agent 'says it did'" in out
 
 
+def test_a_grader_that_is_down_is_one_line(rlkit: Command, folder: Path) -> None:
+    (folder / "down.py").write_text(
+        "from rlkit.examples.support import *\n"
+        "from rlkit.envs.grading import Check, GraderDown, Rubric\n"
+        "def judged(task, trace, state):\n"
+        "    raise GraderDown('judge: 5 errors in a row, the last timeout')\n"
+        "rubric = Rubric('judged', [Check('judge', 1, judged)])\n"
+    )
+    code, _, err = rlkit("env", "check", "down", "--tasks", "2")
+    assert code == 1
+    assert complaints(err) == ["rlkit: judge: 5 errors in a row, the last timeout"]
+
+
 def test_env_check_takes_its_tasks_from_logs_where_the_module_makes_none(rlkit: Command, folder: Path) -> None:
     (folder / "bare.py").write_text(
         "from rlkit.examples.support import environment, final_state, rubric, task_from_trace\n"
