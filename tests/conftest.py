@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# A job that a shell started in the background ignores Ctrl-C, and so would what the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # One thread: tiny models gain nothing from two, and sums come out in one order.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

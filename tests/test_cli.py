@@ -452,17 +452,10 @@ def test_a_write_that_fails_loses_no_checkpoint(rlkit: Command, folder: Path) ->
     check_intact(rlkit, err, run)
 
 
-def heed_ctrl_c() -> None:
-    """A job that a shell started in the background ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 def test_ctrl_c_says_what_is_kept(folder: Path) -> None:
     command = [RLKIT, "train", "run.yaml", "--steps", "100000"]
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
-    )
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not list(Path("runs/run/checkpoints").glob("step-*")):
         assert running.poll() is None
         time.sleep(0.1)

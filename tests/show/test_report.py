@@ -226,20 +226,13 @@ def test_the_kernel_is_this_python_with_no_venv_active(tmp_path: Path) -> None:
     assert "rate  0.5" in done.stdout
 
 
-def heed_ctrl_c() -> None:
-    """A job that a shell started in the background ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_ran_and_leaves_no_kernel(tmp_path: Path) -> None:
     write(
         tmp_path / "slow.ipynb",
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)",
     )
-    running = subprocess.Popen(
-        [RLKIT, "report", "slow.ipynb"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
-    )
+    running = subprocess.Popen([RLKIT, "report", "slow.ipynb"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     folder = tmp_path / "reports" / "slow"
     while not (folder / "pid").exists() or not (folder / "pid").read_text():
         assert running.poll() is None
