@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-# A job that a shell started in the background ignores Ctrl-C, and so would what the tests start and interrupt.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 # One thread: tiny models gain nothing from two, and sums come out in one order.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -27,3 +24,6 @@ install_import_hook([f"rlkit.training.{name}" for name in MATHS], f"{__name__}.c
 # Examples depend on the test alone, and a busy machine is no failure (pytest-timeout catches what hangs).
 settings.register_profile("rlkit", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("rlkit")
+
+# A job that a shell started in the background ignores Ctrl-C, and so would what the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
