@@ -131,11 +131,31 @@ def test_a_foreign_environment_that_forgets_its_seed_is_an_infrastructure_error(
     add = ToolCall("c", "act", {"action": 1})
     for _ in range(2):
         live.step(add)
-    saved = live.snapshot()
+    saved, twin = live.snapshot(), live.fork()
     live.step(add)
     live.restore(saved)
-    with pytest.raises(InfrastructureError, match="not deterministic"):
-        live.step(add)
+    for episode in (live, twin):
+        with pytest.raises(InfrastructureError, match="not deterministic"):
+            episode.step(add)
+
+
+def test_what_a_foreign_environment_raises_is_an_infrastructure_error_and_leaves_the_state() -> None:
+    class Moody(Counter):
+        def act(self, action: Any) -> Step:
+            step = super().act(action)
+            if action == 3:
+                raise KeyError("its own")
+            return step
+
+    moody = ForeignEnvironment("moody", Moody, {"type": "integer"})
+    live = moody.reset(moody.task(0))
+    live.step(ToolCall("c", "act", {"action": 2}))
+    saved = live.snapshot()
+    with pytest.raises(InfrastructureError, match="'moody': KeyError: 'its own'"):
+        live.step(ToolCall("c", "act", {"action": 3}))
+    live.restore(saved)
+    seen = json.loads(live.step(ToolCall("c", "act", {"action": 2})).content)
+    assert seen["observation"] == 4  # not 7: what it did before it raised is forgotten
 
 
 @pytest.mark.parametrize(("low", "high", "total", "score"), [(0, 1, 0.5, 0.5), (-1, 1, 0, 0.5), (0, 1, 1.5, None)])

@@ -21,31 +21,38 @@ def to_gymnasium(environment: Environment, rubric: Rubric, tasks: Sequence[Task]
     """A `gymnasium.Env`: an action is the text of an agent's message, an observation that of the messages that are new.
 
     Both are JSON as `wire.to_wire` writes it; an action that is no such JSON is what the agent says. `reset(seed=,
-    options={"task": id})` chooses the task, by the seed where no option does, and the seed is the episode's too.
+    options={"task": id or index})` chooses the task, by the seed where no option does, and the seed is the episode's
+    too. It raises `KeyError` or `IndexError` for a task that is not there, `step` a `RuntimeError` before any `reset`.
     Gymnasium has no masked reward: where the rubric gives none, the reward is 0 and `info["masked"]` is True, and such
     an episode must be left out. Raises `ValueError` for no tasks and `ImportError` without Gymnasium.
     """
     gym = package("gymnasium", "gymnasium")
-    by_id = {task.id: task for task in tasks}
-    if not by_id:
+    listed, by_id = list(tasks), {task.id: task for task in tasks}
+    if not listed:
         raise ValueError("no tasks")
 
     class RlkitEnv(gym.Env):  # type: ignore[misc, name-defined]
         metadata: Info = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own form)
         observation_space = gym.spaces.Text(LONGEST, min_length=0, charset=string.printable)
         action_space = gym.spaces.Text(LONGEST, min_length=0, charset=string.printable)
+        session: Session | None = None
 
         def reset(
             self, *, seed: int | None = None, options: dict[str, Any] | None = None
         ) -> tuple[str, dict[str, Any]]:
             super().reset(seed=seed)
             drawn = int(self.np_random.integers(1 << 31))
-            id = (options or {}).get("task") or list(by_id)[drawn % len(by_id)]
-            self.session = Session(environment, rubric, by_id[id], drawn if seed is None else seed, max_turns)
+            chosen = (options or {}).get("task")
+            if chosen is None:  # 0 is a task, not the lack of one
+                chosen = drawn % len(listed)
+            task = by_id[chosen] if isinstance(chosen, str) else listed[chosen]
+            self.session = Session(environment, rubric, task, drawn if seed is None else seed, max_turns)
             messages = [to_wire(message) for message in self.session.messages]
-            return json.dumps({"messages": messages, "tools": environment.schemas}), {"task": id}
+            return json.dumps({"messages": messages, "tools": environment.schemas}), {"task": task.id}
 
         def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+            if self.session is None:
+                raise RuntimeError("reset first")
             turn = self.session.step(from_wire(action, self.session.turns))
             info: Info = {"task": self.session.task.id, "masked": turn.reward is None}
             if turn.grade is not None:
@@ -66,6 +73,8 @@ class _Gym:
         return _plain(self.env.reset(seed=seed, options=options or None)[0])
 
     def act(self, action: Any) -> Step:
+        if isinstance(action, float):  # JSON schema calls 1.0 an integer; Gymnasium does not
+            action = int(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         masked = bool(info.get("masked"))
         return Step(_plain(observation), None if masked else float(reward), bool(terminated), bool(truncated))

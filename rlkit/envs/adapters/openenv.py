@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -99,24 +100,27 @@ def _status(turn: Turn) -> str:
 
 
 class _Open:
-    """An OpenEnv environment as a `Foreign` one."""
+    """An OpenEnv environment, or a synchronous client of one, as a `Foreign` one."""
 
     def __init__(self, env: Any, action: type) -> None:
         self.env, self.action = env, action
+        weakref.finalize(self, env.close)  # a session left open counts against the server's few
 
     def reset(self, seed: int, options: dict[str, Any]) -> Any:
         return _seen(self.env.reset(seed=seed, **options))
 
     def act(self, action: Any) -> Step:
-        seen = self.env.step(self.action(**action))
-        truncated = bool(seen.done) and getattr(seen, "status", "") == "truncated"
-        reward = None if seen.reward is None else float(seen.reward)
-        return Step(_seen(seen), reward, bool(seen.done) and not truncated, truncated)
+        result = self.env.step(self.action(**action))
+        seen, done = _seen(result), bool(result.done)
+        truncated = done and seen.get("status") == "truncated"
+        reward = None if result.reward is None else float(result.reward)
+        return Step(seen, reward, done and not truncated, truncated)
 
 
 def from_openenv(make: Callable[[], Any], action: type, name: str = "openenv") -> ForeignEnvironment:
-    """An OpenEnv environment, in this process, as one of ours; `action` is the Action class it takes.
+    """An OpenEnv environment as one of ours; `action` is the Action class it takes.
 
+    `make` makes an environment in this process, or a client of a server: `GenericEnvClient(base_url=url).sync()`.
     The reward of every step counts, None at the end as masked: see `foreign.reward_rubric`. OpenEnv does not tell an
     episode that ended from one that was cut off; only an observation with `status="truncated"` counts as the latter.
     """
@@ -124,5 +128,9 @@ def from_openenv(make: Callable[[], Any], action: type, name: str = "openenv") -
     return ForeignEnvironment(name, lambda: _Open(make(), action), schema)
 
 
-def _seen(observation: Any) -> Any:
-    return observation.model_dump(mode="json", exclude={"done", "reward", "metadata"})
+def _seen(result: Any) -> dict[str, Any]:
+    """The observation as JSON; clients wrap it in a `StepResult`, and the generic one has it as a dict."""
+    wrapped = isinstance(result, package("openenv.core.client_types", "openenv").StepResult)
+    seen = result.observation if wrapped else result
+    plain = seen if isinstance(seen, dict) else seen.model_dump(mode="json")
+    return {key: value for key, value in plain.items() if key not in ("done", "reward", "metadata")}

@@ -1,8 +1,8 @@
 """To and from verifiers' v1 API (tested with 0.4.0): `pip install verifiers`. Not beside OpenEnv, whose pins differ.
 
 What crosses is the evaluation: verifiers' traces scored by our rubrics, and ours by its rewards. To have verifiers
-*play* an environment of ours, serve it with `to_openenv` for verifiers' own OpenEnv taskset: its tool servers are
-packages built and started per rollout, which an environment that lives in this process is not.
+*play* an environment of ours, give it a `Harness` that steps it in this process, as tests/adapters/verifiers_play.py
+does. Its own OpenEnv taskset is no way: pip cannot install both packages, and it counts a masked reward as 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from rlkit.aio import run_to_end
 from rlkit.envs.adapters.wire import package
 from rlkit.envs.environment import Environment, State
-from rlkit.envs.grading import Check, Ending, Rubric
+from rlkit.envs.grading import Check, Ending, Rubric, Verdict
 from rlkit.envs.task import Task
 from rlkit.logs.trace import Message, ToolCall, Trace
 
@@ -24,7 +24,8 @@ def to_verifiers(environment: Environment, rubric: Rubric, tasks: Sequence[Task]
 
     The final state is rebuilt: the trace's calls are played again under `seed`, and must be answered as the trace says.
     Where they are not, where the rubric gives no reward, or where the trace branches, scoring raises, so that verifiers
-    records an error and no zero. A truncated trace is graded as truncated. Raises `ImportError` without verifiers.
+    records an error and no zero. A truncated trace is graded as truncated; the calls of its last message may lack
+    answers, as verifiers refuses the turn that would tell them. Raises `ImportError` without verifiers.
     """
     vf = package("verifiers.v1", "verifiers")
     by_id = {task.id: task for task in tasks}
@@ -34,8 +35,11 @@ def to_verifiers(environment: Environment, rubric: Rubric, tasks: Sequence[Task]
         async def rubric(self, task: Any, trace: Any) -> float:
             ours, played = by_id[task.id], from_verifiers_trace(trace)
             episode = environment.reset(ours, seed)
+            cut_off = played.messages[-1].tool_calls if played.messages and trace.is_truncated else []
             for call, result in played.answered:
                 seen = episode.step(call)
+                if result is None and call in cut_off:
+                    continue
                 if result is None or seen.content != result.content:
                     raise ValueError(f"{call.name} is answered otherwise than in the trace: {seen.content[:100]}")
             status: Ending = "truncated" if trace.is_truncated or played.final_reply is None else "completed"
@@ -57,8 +61,8 @@ def to_verifiers(environment: Environment, rubric: Rubric, tasks: Sequence[Task]
 def from_verifiers(taskset: Any) -> tuple[list[Task], Rubric]:
     """A verifiers taskset as (tasks, rubric): its tasks' prompts, and its rewards, computed by it, as one check.
 
-    The check's parts are verifiers' rewards by name, its score their weighted mean. A reward that raises is the
-    grader's error; verifiers then loses the others too. Only rewards that need no runtime are computed.
+    The check's parts are verifiers' rewards by name, its score their weighted mean. A reward outside [0, 1] is the
+    grader's error, and so is one that raises: verifiers then loses the others too. None may need a runtime.
     """
     vf = package("verifiers.v1", "verifiers")
     theirs = {str(task.data.id or task.key): task for task in taskset}
@@ -67,14 +71,15 @@ def from_verifiers(taskset: Any) -> tuple[list[Task], Rubric]:
         for id, task in theirs.items()
     ]
 
-    def rewards(task: Task, trace: Trace, state: State) -> float:
+    def rewards(task: Task, trace: Trace, state: State) -> Verdict:
         their_task = theirs[task.id]
         their_trace = to_verifiers_trace(their_task, trace)
         run_to_end(their_task.score(their_trace))
         paid = {name: reward for name, reward in their_trace.rewards.items() if reward is not None}
         if not paid:
             raise ValueError("verifiers gave no reward")
-        return sum(r.score * r.weight for r in paid.values()) / sum(r.weight for r in paid.values())
+        mean = sum(r.score * r.weight for r in paid.values()) / sum(r.weight for r in paid.values())
+        return Verdict(mean, {name: reward.score for name, reward in paid.items()})
 
     return tasks, Rubric(type(taskset).__name__, [Check("rewards", 1.0, rewards)])
 

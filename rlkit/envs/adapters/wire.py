@@ -88,17 +88,18 @@ def to_wire(message: Message) -> dict[str, Any]:
 
 
 def from_wire(said: Any, turn: int = 0) -> Message:
-    """What an agent said: JSON as `to_wire` writes it, or text. Whatever is no such JSON is text; never raises.
+    """What an agent said: JSON as `to_wire` writes it, or text. Whatever is no such JSON is text, kept word for word.
 
     Calls without an id are numbered within the turn; arguments that are no object are kept as text.
     """
     if isinstance(said, str):
+        text = said
         try:
-            said = json.loads(said)
+            said = json.loads(text)
         except (ValueError, RecursionError):
-            return Message(role="assistant", content=said)
+            return Message(role="assistant", content=text)
         if not isinstance(said, dict) or not said.keys() & {"content", "tool_calls"}:
-            return Message(role="assistant", content=json.dumps(said))
+            return Message(role="assistant", content=text)
     calls = said.get("tool_calls") or []
     content = said.get("content")
     return Message(
