@@ -88,7 +88,7 @@ class Workbench:
         """
         try:
             found = import_module(module)
-        except (ImportError, TypeError, ValueError) as error:  # the latter two: a path like ".support", or none
+        except (ImportError, SyntaxError, TypeError, ValueError) as error:  # the last two: ".support", or nothing
             raise ConfigError(f"environment {module!r} cannot be imported: {error}") from error
         wanted: dict[str, Any] = {
             "environment": Environment,
@@ -103,6 +103,9 @@ class Workbench:
             if not isinstance(getattr(found, name), kind):
                 have = type(getattr(found, name)).__name__
                 raise ConfigError(f"environment {module!r}: {name} is no {kind.__name__}, but of type {have}")
+        for name in ("oracle", "sample_task", "expected", "replay_task", "luck"):
+            if not callable(getattr(found, name, print)):
+                raise ConfigError(f"environment {module!r}: {name} is no function")
         names = (field.name for field in fields(cls))
         return cls(**{name: getattr(found, name) for name in names if hasattr(found, name)})
 

@@ -21,9 +21,9 @@ def play(
     as anybody else than the assistant.
     """
     episode = environment.reset(task, seed)
-    messages = copy.deepcopy(task.messages)
+    messages, shown = copy.deepcopy(task.messages), copy.deepcopy(task.messages)
     for _ in range(max_turns):
-        message = agent(copy.deepcopy(messages))
+        message = agent(list(shown))
         if message.role != "assistant":
             raise ValueError(f"an agent's message has the role assistant, not {message.role!r}")
         messages.append(message)
@@ -32,6 +32,7 @@ def play(
         for call in message.tool_calls:
             seen = episode.step(call)
             messages.append(Message(role="tool", content=seen.content, tool_call_id=call.id, name=call.name))
+        shown += copy.deepcopy(messages[len(shown) :])
     return Trace(id=trace_id or task.id, messages=messages, tools=environment.schemas), episode
 
 

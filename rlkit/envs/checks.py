@@ -7,6 +7,7 @@ usually depends on the task. A judge's check is `rlkit.envs.judge.Judge.check`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -15,7 +16,7 @@ import jsonschema
 
 from rlkit.envs.environment import State
 from rlkit.envs.grading import Check, Verdict
-from rlkit.envs.sandbox import Case, run_cases
+from rlkit.envs.sandbox import Case, run_cases, same_json
 from rlkit.envs.task import Task
 from rlkit.logs.trace import Trace
 
@@ -31,7 +32,7 @@ def state_equals(name: str, path: str, expected: OfTask[Any], weight: float = 1.
 
     def run(task: Task, trace: Trace, state: State) -> bool:
         found, value = _at(state, path)
-        return found and _plain(value) == _plain(_of(expected, task))
+        return found and same_json(value, _of(expected, task))
 
     return Check(name, weight, run)
 
@@ -60,10 +61,10 @@ def reply_is_json(name: str, schema: OfTask[dict[str, Any]], weight: float = 1.0
         wanted = _of(schema, task)
         jsonschema.Draft202012Validator.check_schema(wanted)
         try:
-            value = json.loads(trace.final_reply or "")
-        except (ValueError, RecursionError):
+            value = json.loads(trace.final_reply or "", parse_constant=_no_json, parse_float=_finite)
+            return bool(jsonschema.Draft202012Validator(wanted).is_valid(value))
+        except (ValueError, ArithmeticError, RecursionError):  # what the agent wrote, not what is wrong with the grader
             return False
-        return bool(jsonschema.Draft202012Validator(wanted).is_valid(value))
 
     return Check(name, weight, run)
 
@@ -116,5 +117,11 @@ def _at(state: Any, path: str) -> tuple[bool, Any]:
     return True, state
 
 
-def _plain(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False)
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return value
+
+
+def _no_json(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")

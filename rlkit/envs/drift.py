@@ -16,7 +16,10 @@ SYSTEMATIC = 0.8
 LEAST = 3
 """Fewer results than this are no pattern."""
 
-Change = Literal["renamed", "missing", "added", "type", "value"]
+Change = Literal["renamed", "missing", "added", "type", "value", "length"]
+
+
+_SCHEMA = ("renamed", "missing", "added", "type")
 
 
 class Difference(NamedTuple):
@@ -34,7 +37,7 @@ class Finding:
     """One thing that is systematically otherwise in the environment than it was in production."""
 
     kind: str
-    """`renamed`, `missing`, `added`, `type`, `value`, `tool`, `error` or `latency`."""
+    """`renamed`, `missing`, `added`, `type`, `value`, `length`, `tool`, `error` or `latency`."""
     subject: str
     """The field, or the tool."""
     tools: Sequence[str]
@@ -49,20 +52,46 @@ class Finding:
         return f"{self.kind} {self.subject}{where}: {self.count} of {self.of} calls, e.g. {self.example}"
 
 
-def differences(recorded: Any, replayed: Any) -> list[Difference]:
-    """Every field that differs; a field that is gone and one that came with the same value beside it are a renaming."""
+Renaming = tuple[str, str, str]
+"""(where, the name that is gone, the name that came)."""
+
+
+def differences(recorded: Any, replayed: Any, votes: Mapping[Renaming, int] | None = None) -> list[Difference]:
+    """Every field that differs; a field that is gone and one that came with the same value beside it are a renaming.
+
+    Where several could be, the renaming with the most `votes` is taken (see `renamings`), else the first.
+    """
     found = list(_walk(recorded, replayed, ()))
-    gone = [d for d in found if d.change == "missing"]
-    came = [d for d in found if d.change == "added"]
-    for one in gone:
-        parent, _, name = one.path.rpartition(".")
-        twin = next((d for d in came if d.path.rpartition(".")[0] == parent and d.replayed == one.recorded), None)
-        if twin is not None:
-            came.remove(twin)
-            found.remove(twin)
-            renamed = f"{name} → {twin.path.rpartition('.')[2]}"
-            found[found.index(one)] = Difference("renamed", renamed, one.recorded, one.recorded)
-    return found
+    taken: set[int] = set()
+    for _, gone, came in sorted((-(votes or {}).get(key, 0), i, j) for key, i, j in _candidates(found)):
+        if not taken & {gone, came}:
+            taken |= {gone, came}
+            one, name = found[gone], _name(found[came].path)[1]
+            found[gone] = Difference("renamed", f"{_name(one.path)[1]} → {name}", one.recorded, one.recorded)
+            found[came] = found[came]._replace(change="value", path="")  # said already
+    return [d for n, d in enumerate(found) if n not in taken or d.change == "renamed"]
+
+
+def renamings(recorded: Any, replayed: Any) -> set[Renaming]:
+    """Every renaming that one result admits: over many results, the right one is admitted by most."""
+    return {key for key, _, _ in _candidates(list(_walk(recorded, replayed, ())))}
+
+
+def _candidates(found: Sequence[Difference]) -> Iterator[tuple[Renaming, int, int]]:
+    came: dict[str, list[tuple[int, Difference]]] = defaultdict(list)
+    for j, one in enumerate(found):
+        if one.change == "added":
+            came[_name(one.path)[0]].append((j, one))
+    for i, gone in enumerate(found):
+        where, name = _name(gone.path)
+        for j, one in came[where] if gone.change == "missing" else ():
+            if _kind(gone.recorded) == _kind(one.replayed) and gone.recorded == one.replayed:
+                yield (where, name, _name(one.path)[1]), i, j
+
+
+def _name(path: str) -> tuple[str, str]:
+    where, _, name = path.rpartition(".")
+    return where, name
 
 
 def _walk(a: Any, b: Any, path: tuple[str, ...]) -> Iterator[Difference]:
@@ -76,8 +105,10 @@ def _walk(a: Any, b: Any, path: tuple[str, ...]) -> Iterator[Difference]:
         for key, value in b.items():
             if key not in a:
                 yield Difference("added", ".".join((*path, key)), None, value)
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        for one, other in zip(a, b, strict=True):
+    elif isinstance(a, list) and isinstance(b, list):
+        if len(a) != len(b):
+            yield Difference("length", where, len(a), len(b))
+        for one, other in zip(a, b, strict=False):
             yield from _walk(one, other, (*path, "*"))
     elif _kind(a) != _kind(b):
         yield Difference("type", where, a, b)
@@ -93,13 +124,15 @@ def _kind(value: Any) -> str:
 
 
 def field_names(value: Any) -> set[str]:
-    """Every name and dotted path of a field in a JSON value; list positions are `*`."""
+    """Every name and dotted path in a JSON value; list positions are `*`, an object's path is there with `{}` too."""
     names: set[str] = set()
 
     def visit(value: Any, path: tuple[str, ...]) -> None:
+        names.add(".".join(path))
         if isinstance(value, dict):
+            names.add(".".join(path) + "{}")
             for key, inner in value.items():
-                names.update((key, ".".join((*path, key))))
+                names.add(key)
                 visit(inner, (*path, key))
         elif isinstance(value, list):
             for inner in value:
@@ -127,33 +160,32 @@ def without(value: Any, fields: Iterable[str]) -> Any:
 def schema_drift(calls: Iterable[tuple[str, Any, Sequence[Difference]]]) -> list[Finding]:
     """Findings over (tool, recorded result, its differences): fields renamed, missing, added, or of another type.
 
-    A drift shows in at least `SYSTEMATIC` of the results that could show it, and in at least `LEAST`.
+    A drift shows in at least `SYSTEMATIC` of a tool's results that could show it, tools apart, and in at least `LEAST`.
     """
-    shown: dict[tuple[str, str], list[tuple[str, Difference]]] = defaultdict(list)
-    had: Counter[str] = Counter()
-    by_tool: Counter[str] = Counter()
+    shown: dict[tuple[str, str], dict[str, list[Difference]]] = defaultdict(lambda: defaultdict(list))
+    had: Counter[tuple[str, str]] = Counter()
     for tool, recorded, found in calls:
-        by_tool[tool] += 1
-        had.update(field_names(recorded))
-        for key, first in {(d.change, d.path): d for d in reversed(found) if d.change != "value"}.items():
-            shown[key].append((tool, first))
+        had.update((tool, name) for name in field_names(recorded))
+        for key, first in {(d.change, d.path): d for d in reversed(found) if d.change in _SCHEMA}.items():
+            shown[key][tool].append(first)
     findings = []
-    for (change, path), places in shown.items():
-        tools = sorted({tool for tool, _ in places})
-        field = path.partition(" → ")[0]
-        of = sum(by_tool[tool] for tool in tools) if change == "added" else max(had[field], len(places))
-        if len(places) >= max(LEAST, SYSTEMATIC * of):
-            _, first = places[0]
-            example = f"{short(first.recorded)} → {short(first.replayed)}" if change == "type" else short(
-                first.replayed if change == "added" else first.recorded
-            )  # fmt: skip
-            findings.append(Finding(change, path, tools, len(places), of, example))
+    for (change, path), by_tool in shown.items():
+        where = _name(path)[0] + "{}" if change == "added" else path.partition(" → ")[0]
+        tools = sorted(tool for tool, places in by_tool.items() if len(places) >= SYSTEMATIC * had[tool, where])
+        count = sum(len(by_tool[tool]) for tool in tools)
+        if count >= LEAST:
+            first = by_tool[tools[0]][0]
+            example = {"type": f"{short(first.recorded)} → {short(first.replayed)}", "added": short(first.replayed)}
+            told = example.get(change, short(first.recorded))
+            of = sum(had[tool, where] for tool in tools)
+            findings.append(Finding(change, path or "(all)", tools, count, of, told))
     return sorted(findings, key=lambda finding: -finding.count)
 
 
-def explained(differences: Iterable[Difference], findings: Mapping[tuple[str, str], Finding]) -> bool:
-    """Whether every difference belongs to a drift already found, by (change, path)."""
-    return all((d.change, d.path) in findings for d in differences)
+def unexplained(tool: str, differences: Iterable[Difference], findings: Iterable[Finding]) -> list[Difference]:
+    """The differences of a tool's result that belong to no drift found in that tool."""
+    known = {(finding.kind, finding.subject) for finding in findings if tool in finding.tools}
+    return [d for d in differences if (d.change, d.path or "(all)") not in known]
 
 
 def short(value: Any) -> str:

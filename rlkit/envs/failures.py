@@ -78,8 +78,9 @@ def explain_failure(
     """Why a session failed; rules in this order, the first that applies decides.
 
     1. The grader broke, or the log and the rubric disagree about it. 2. It ended in an infrastructure error, or kept
-    meeting one. 3. It went round in circles, was cut off, or never wrote a call that could be parsed. 4. Its writes
-    against `expected`. 5. What was not said; checks that failed. 6. Nobody answered the agent's question. Else unknown.
+    meeting one. 3. It went round in circles, was cut off, or never wrote a call that could be parsed. 4. It wrote
+    nothing of what was expected, and its last question was never answered. 5. Its writes against `expected`, and what
+    it did not say. 6. Checks that failed; tools that give up. Else unknown.
     """
     for rule in (_grader, _environment):
         if (found := rule(trace, grade)) is not None:
@@ -109,12 +110,12 @@ def _grader(trace: Trace, grade: Grade | None) -> Failure | None:
     if grade is None:
         return None
     if grade.status == "grader_error":
-        broken = next(check for check in grade.checks if check.error is not None)
-        return Failure("grader", "infrastructure", f"check {broken.name}: {broken.error}")
-    if grade.status == "success" and trace.outcome.status == "failure":
-        return Failure(
-            "grader", "disagreement", f"{trace.outcome.source or 'the log'} says failure, {grade.rubric} not"
-        )
+        broken = [f"check {check.name}: {check.error}" for check in grade.checks if check.error is not None]
+        return Failure("grader", "infrastructure", broken[0] if broken else "ended as grader_error")
+    if {grade.status, trace.outcome.status} == {"success", "failure"}:
+        source = trace.outcome.source or "the log"
+        told = f"{source} says {trace.outcome.status}, {grade.rubric} {grade.status}"
+        return Failure("grader", "disagreement", told)
     return None
 
 
@@ -164,11 +165,16 @@ def _calls(trace: Trace, rules: Rules, expected: Expected) -> Failure | None:
         return Failure("agent", "wrong_arguments", f"did {_told(extra)} in place of {_told(lacking)}")
     if lacking:
         return Failure("agent", "wrong_tool", f"did {_told(extra)} in place of {_told(lacking)}")
-    spoken = " ".join(m.content or "" for m in trace.messages if m.role == "assistant").casefold().replace(",", "")
-    unsaid = [text for text in expected.said if text.casefold().replace(",", "") not in spoken]
+    spoken = "\n".join(m.content or "" for m in trace.messages if m.role == "assistant").casefold().replace(",", "")
+    unsaid = [text for text in expected.said if not _is_said(text.casefold().replace(",", ""), spoken)]
     if unsaid:
         return Failure("agent", "missing_information", f"never said {', '.join(unsaid)}")
     return None
+
+
+def _is_said(text: str, spoken: str) -> bool:
+    """As whole words: 42 is not said by 1420."""
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", spoken) is not None
 
 
 def _made(trace: Trace, writes: Collection[str]) -> list[tuple[str, str]]:
@@ -191,7 +197,7 @@ def is_error(result: Message) -> bool:
             return bool(json.loads(text).get("error"))
         except (ValueError, RecursionError):
             return False
-    return text[:5].casefold() == "error"
+    return re.match(r"error\b", text, re.IGNORECASE) is not None
 
 
 def _unanswered(trace: Trace) -> str | None:
@@ -200,7 +206,16 @@ def _unanswered(trace: Trace) -> str | None:
 
 
 def _plain(arguments: Mapping[str, Any] | None) -> str:
-    return json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+    """Arguments as text in which 1.0 is 1, as in JSON."""
+    return json.dumps(_whole(arguments), sort_keys=True, ensure_ascii=False)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _told(calls: Counter[tuple[str, str]]) -> str:

@@ -17,8 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tqdm.auto import tqdm
 
-from rlkit.envs.drift import Difference, Finding, differences, explained, schema_drift, short, without
-from rlkit.envs.environment import Environment, InfrastructureError
+from rlkit.envs.drift import (
+    Difference,
+    Finding,
+    Renaming,
+    differences,
+    renamings,
+    schema_drift,
+    short,
+    unexplained,
+    without,
+)
+from rlkit.envs.environment import Environment
 from rlkit.envs.failures import is_error
 from rlkit.envs.mining import NotATask
 from rlkit.envs.task import Task
@@ -136,8 +146,23 @@ def fidelity(
             found.dropped[str(reason)] += 1
             continue
         found.calls += _replay(environment, trace, task, frozenset(equal), luck)
+    found.calls = _paired(found.calls, frozenset(equal))
     found.findings = _findings(found.calls)
     return found
+
+
+def _paired(calls: list[Compared], equal: frozenset[str]) -> list[Compared]:
+    """The calls with their renamings chosen over all results: one alone admits several where values happen to agree."""
+    votes: Counter[Renaming] = Counter()
+    pairs: dict[int, tuple[Any, Any]] = {}
+    for n, call in enumerate(calls):
+        if any(d.change == "renamed" for d in call.differences):
+            pairs[n] = without(_json(call.recorded), equal), without(_json(call.replayed), equal)
+            votes.update(renamings(*pairs[n]))
+    return [
+        call._replace(differences=tuple(differences(*pairs[n], votes))) if n in pairs else call
+        for n, call in enumerate(calls)
+    ]
 
 
 def _replay(
@@ -161,7 +186,7 @@ def _replay(
         try:
             seen = episode.step(call)
             replayed, failed = seen.content, seen.error and not is_error(result)
-        except InfrastructureError as error:
+        except Exception as error:  # the environment's own failure is what we look for
             replayed, failed = f"{type(error).__name__}: {error}", True
         seconds = time.perf_counter() - begun
         kind, how = ("error", ()) if failed else _compare(recorded, replayed, equal)
@@ -171,8 +196,11 @@ def _replay(
 def _compare(recorded: str, replayed: str, equal: frozenset[str]) -> tuple[Result, tuple[Difference, ...]]:
     if recorded == replayed:
         return "exact", ()
-    a, b = _json(recorded), _json(replayed)
-    found = tuple(differences(without(a, equal), without(b, equal)))
+    try:
+        a, b = _json(recorded), _json(replayed)
+        found = tuple(differences(without(a, equal), without(b, equal)))
+    except RecursionError:  # nested too deep to tell more
+        found = (Difference("value", "", recorded, replayed),)
     return ("different", found) if found else ("equal", ())
 
 
@@ -193,21 +221,21 @@ def _seconds(called: str | None, answered: str | None) -> float | None:
 
 def _findings(calls: list[Compared]) -> list[Finding]:
     """Drifts of fields, then what they do not explain: tools that answer otherwise or fail, values, latencies."""
-    shown = [(c.tool, _json(c.recorded), c.differences) for c in calls if c.result in ("exact", "equal", "different")]
-    findings = schema_drift(shown)
-    known = {(finding.kind, finding.subject): finding for finding in findings}
+    compared = [c for c in calls if c.result in ("exact", "equal", "different") and not _is_refusal(c.recorded)]
+    drifts = schema_drift((c.tool, _json(c.recorded), c.differences) for c in compared)
+    findings = list(drifts)
     for tool, all_calls in sorted(_by_tool(calls).items()):
         mine = [call for call in all_calls if call.result != "luck"]
         failed = [call for call in mine if call.result == "error"]
-        odd = [c for c in mine if c.result == "different" and not explained(c.differences, known)]
+        odd = [left for call in mine if (left := unexplained(tool, call.differences, drifts))]
         if failed and len(failed) >= WRONG_TOOL * len(mine):
             findings.append(Finding("error", tool, [tool], len(failed), len(mine), short(failed[0].replayed)))
         elif odd and len(odd) >= WRONG_TOOL * len(mine):
-            findings.append(Finding("tool", tool, [tool], len(odd), len(mine), _example(odd[0])))
+            findings.append(Finding("tool", tool, [tool], len(odd), len(mine), ", ".join(map(_told, odd[0][:2]))))
         else:
             for call in failed[:1]:
                 findings.append(Finding("error", tool, [tool], len(failed), len(mine), short(call.replayed)))
-            findings += _values(tool, odd, len(mine))
+            findings += _fields(tool, odd, len(mine))
         recorded, replayed = _medians(mine)
         if recorded is not None and replayed > SLOWER * recorded and replayed - recorded > SLOWER_S:
             timed = sum(call.recorded_s is not None for call in mine)
@@ -216,15 +244,26 @@ def _findings(calls: list[Compared]) -> list[Finding]:
     return findings
 
 
-def _values(tool: str, odd: list[Compared], of: int) -> Iterable[Finding]:
-    counts = Counter(d.path for call in odd for d in {d.path: d for d in call.differences}.values())
-    for path, count in counts.most_common():
-        first = next(d for call in odd for d in call.differences if d.path == path)
-        yield Finding("value", path or "(all)", [tool], count, of, f"{short(first.recorded)} → {short(first.replayed)}")
+def _fields(tool: str, odd: list[list[Difference]], of: int) -> Iterable[Finding]:
+    """What is otherwise now and then, field by field."""
+    first: dict[tuple[str, str], Difference] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for left in odd:
+        counts.update({(d.change, d.path) for d in left})
+        for d in left:
+            first.setdefault((d.change, d.path), d)
+    for (change, path), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        d = first[change, path]
+        yield Finding(change, path or "(all)", [tool], count, of, f"{short(d.recorded)} → {short(d.replayed)}")
 
 
-def _example(call: Compared) -> str:
-    return ", ".join(f"{d.path or '(all)'}: {short(d.recorded)} → {short(d.replayed)}" for d in call.differences[:2])
+def _told(d: Difference) -> str:
+    return f"{d.path or '(all)'}: {short(d.recorded)} → {short(d.replayed)}"
+
+
+def _is_refusal(text: str) -> bool:
+    value = _json(text)
+    return isinstance(value, dict) and bool(value.get("error"))
 
 
 def _by_tool(calls: Iterable[Compared]) -> dict[str, list[Compared]]:

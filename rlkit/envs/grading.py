@@ -177,11 +177,11 @@ def _begin(check: Check, task: Task, trace: Trace, state: State) -> Begun:
     """
     try:
         said = check.run(task, trace, state)
+        return _wait(check, said) if inspect.isawaitable(said) else _result(check, said)
     except GraderDown:
         raise
     except Exception as problem:
         return _broke(check, problem)
-    return _wait(check, said) if inspect.isawaitable(said) else _result(check, said)
 
 
 async def _wait(check: Check, said: Awaitable[Said]) -> CheckResult:

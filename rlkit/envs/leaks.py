@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -24,11 +25,12 @@ class Leak(NamedTuple):
 def find_leaks(
     train: Sequence[Task], heldout: Sequence[Task], threshold: float = NEAR, canary: str | None = None
 ) -> list[Leak]:
-    """Every way in which a held-out task is known from a training task, each pair once a kind.
+    """Every way in which a held-out task is known from a training task: of each kind, the first training task that
+    gives it away.
 
     - `key`, `source`: a shared key or id, a shared source trace. `session`: source traces of one session (`7` and its
-      fork `7#1`).
-    - `prompt`, `near_prompt`: what the user asked is the same but for numbers, or at least `threshold` similar.
+      fork `7#1`; an id `7#1` is always read so).
+    - `prompt`, `near_prompt`: what the user asked first is the same but for numbers, or at least `threshold` similar.
     - `canary`: a text that marks held-out data stands in a training task.
     """
     leaks = [
@@ -40,7 +42,8 @@ def find_leaks(
     leaks += [leak for leak in sessions if (leak.train, leak.heldout) not in known]
     leaks += _prompts(train, heldout, threshold)
     if canary:
-        leaks += [Leak("canary", task.id, "", canary) for task in train if canary in task.model_dump_json()]
+        told = json.dumps(canary, ensure_ascii=False)[1:-1]
+        leaks += [Leak("canary", task.id, "", canary) for task in train if told in task.model_dump_json()]
     return leaks
 
 
@@ -82,6 +85,8 @@ def _prompts(train: Sequence[Task], heldout: Sequence[Task], threshold: float) -
     leaks = []
     for task in heldout:
         text = normal_prompt(task.messages)
+        if not text.strip("# "):  # nothing was asked in words
+            continue
         if text in owner:
             leaks.append(Leak("prompt", owner[text], task.id, text))
             continue

@@ -52,7 +52,8 @@ class ReplayEnvironment(Environment):
         self, traces: Iterable[Trace], near: Near | None = None, borrow: Collection[str] = (), name: str = "replay"
     ) -> None:
         self.traces, self.near, self.borrow = list(traces), near or Near(), frozenset(borrow)
-        tools = {tool.get("name", ""): tool for trace in self.traces for tool in trace.tools}
+        offered = [tool for trace in self.traces for tool in trace.tools]
+        tools = {tool["name"]: tool for tool in offered if isinstance(tool.get("name"), str)}
         called = {call.name for trace in self.traces for call in trace.tool_calls}
         schemas = [tools.get(name, {"name": name}) for name in sorted({*tools, *called} - {""})]
         super().__init__(name, [_as_tool(schema) for schema in schemas])
@@ -145,7 +146,9 @@ def _loose(value: Any) -> Any:
         return [_loose(inner) for inner in value]
     if isinstance(value, str):
         return " ".join(value.casefold().split())
-    return value if value is None or isinstance(value, bool) else f"{value:g}"
+    if value is None or isinstance(value, bool):
+        return value
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ APART = 0.75
 """Cosine distance from which two groups of failures are two clusters (average linkage)."""
 _MOST = 1500  # different failures of one kind that are clustered at once; the rest join the nearest cluster
 
-_ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\S+@\S+|https?://\S+|\b(?=\w*\d)\w+\b", re.IGNORECASE)
+_ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b|\S+@\S+|https?://\S+|[a-z\d_]*\d[a-z\d_]*", re.IGNORECASE)
 _PUNCTUATION = re.compile(r"[^\w#]+")
 
 
@@ -30,7 +31,10 @@ def normal_prompt(messages: Iterable[Message]) -> str:
     """What the user asked first, without what differs from one customer to the next: case, punctuation, and every word
     with a digit in it, address or URL, which become `#`."""
     text = next((m.content for m in messages if m.role == "user" and m.content), "")
-    return _PUNCTUATION.sub(" ", _ID.sub("#", text.casefold())).strip()
+    text = _ID.sub("#", text.casefold())
+    if not text.isascii():  # marks belong to the letters they stand on
+        text = "".join(c if c.isalnum() or c in "#_" or unicodedata.category(c)[0] == "M" else " " for c in text)
+    return _PUNCTUATION.sub(" ", text).strip() if text.isascii() else " ".join(text.split())
 
 
 def skeleton(trace: Trace) -> str:
@@ -49,7 +53,7 @@ def near_duplicates(texts: Sequence[str], blocks: Sequence[str] | None = None, t
     """The group of each text, numbered from 0: texts of one block whose similarity reaches `threshold`, directly or
     through others, are one group.
 
-    Every pair of different texts within a block is compared: quadratic, about 2 s for 5,000 on one core.
+    Every pair of different texts within a block is compared: quadratic, seconds for 5,000 on one core.
     """
     from rapidfuzz import fuzz, process
 
@@ -153,8 +157,8 @@ def _linked(documents: Sequence[list[str]], apart: float) -> list[list[int]]:
     kept = sorted(places, key=lambda document: (-len(places[document]), document))
     if len(kept) < 2:
         return [list(range(len(documents)))]
-    vectors = TfidfVectorizer(analyzer=lambda tokens: tokens or ("",)).fit_transform(kept).toarray()
-    first = vectors[:_MOST]
+    vectors = TfidfVectorizer(analyzer=lambda tokens: tokens or ("",)).fit_transform(kept)
+    first = vectors[:_MOST].toarray()
     cut = AgglomerativeClustering(None, metric="cosine", linkage="average", distance_threshold=apart)
     labels = cut.fit_predict(first)
     centres = np.stack([first[labels == label].mean(axis=0) for label in range(labels.max() + 1)])

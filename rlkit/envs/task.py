@@ -42,6 +42,14 @@ class Task(BaseModel):
     """Share of pilot rollouts that failed, where a pilot was run."""
     source_trace_ids: list[str] = Field(default_factory=list)
 
+    @field_validator("tags")
+    @classmethod
+    def _no_column(cls, value: dict[str, str]) -> dict[str, str]:
+        taken = {"task", "trial", "status", "success", "score"} & value.keys()
+        if taken:
+            raise ValueError(f"a tag cannot be called {', '.join(sorted(taken))}: tables of results have that column")
+        return value
+
     @field_validator("state", "goal")
     @classmethod
     def _plain_json(cls, value: dict[str, Any]) -> dict[str, Any]:

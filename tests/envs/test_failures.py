@@ -71,6 +71,8 @@ LOOK, OK = ("look", {"id": 7}, '{"id":7}'), '{"ok":true}'
          "missing_information"),
         (session(("cancel", {"id": 7}, OK), reply="A Refund of 1200."), Expected(CANCEL.writes, ["refund of 1,200"]),
          "grader", "disagreement"),
+        (session(("cancel", {"id": 7.0}, OK), reply="1420"), Expected(CANCEL.writes, ["42"]), "agent",
+         "missing_information"),
         (session(LOOK, reply="Which order do you mean?"), CANCEL, "user", "missing_information"),
         (session(("cancel", {"id": 7}, "Error: 503 unavailable"), ("cancel", {"id": 7}, "Error: timed out")), CANCEL,
          "environment", "infrastructure"),
@@ -86,6 +88,8 @@ def test_the_grader_is_blamed_first() -> None:
     trace = session(LOOK)
     assert kind(trace, grade=graded(("looked", None))) == ("grader", "infrastructure")
     assert kind(trace, grade=graded(("looked", 1))) == ("grader", "disagreement")
+    assert kind(session(LOOK, status="success"), grade=graded(("looked", 0))) == ("grader", "disagreement")
+    assert kind(trace, grade=Grade("grader_error", None, [], "r")) == ("grader", "infrastructure")
 
 
 def test_an_infrastructure_error_is_the_environments() -> None:
@@ -106,6 +110,7 @@ def test_a_failed_check_gives_the_kind_where_the_calls_were_right() -> None:
     ("content", "extra", "error"),
     [
         ('{"error":"no"}', None, True), ('{"error":null}', None, False), ("Error: no", None, True),
+        ("errorless run", None, False), ("Errors: none", None, False), ("error in line 1", None, True),
         ("fine", None, False), ("fine", {"is_error": True}, True),
         ("[1]", None, False), ('{"error"', None, False), (None, None, False),
     ],

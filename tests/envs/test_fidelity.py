@@ -218,6 +218,75 @@ def test_of_two_fields_that_might_be_the_renamed_one_the_first_is_taken_whatever
     assert {(d.change, d.path) for d in found} == {("renamed", "x → y")}
 
 
+def two_tools(results: dict[str, list[tuple[str, Any]]]) -> Fidelity:
+    """Each tool's recorded texts and what is replayed, call by call."""
+    answers = {name: iter([replayed for _, replayed in pairs]) for name, pairs in results.items()}
+    tools = [Tool(name, name, {"type": "object"}, lambda episode, name=name: next(answers[name])) for name in results]
+    messages = [Message(role="user", content="hi")]
+    for name, pairs in results.items():
+        for n, (recorded, _) in enumerate(pairs):
+            messages.append(Message(role="assistant", tool_calls=[ToolCall(f"{name}{n}", name, {})]))
+            messages.append(Message(role="tool", content=recorded, tool_call_id=f"{name}{n}"))
+    trace = Trace(id="t", messages=messages)
+    return fidelity(Environment("e", tools), [trace], lambda t: Task(id=t.id, messages=messages[:1], state={}))
+
+
+def told(found: Fidelity) -> set[tuple[str, str, int, int]]:
+    return {(f.kind, f.subject, f.count, f.of) for f in found.findings}
+
+
+def test_a_drift_in_one_tool_is_not_drowned_by_another_that_has_a_field_of_that_name() -> None:
+    users = [(json.dumps({"id": n}), {"user_id": n}) for n in range(20)]
+    orders = [(json.dumps({"id": n}), {"id": n}) for n in range(100)]
+    assert told(two_tools({"get_user": users, "get_order": orders})) == {("renamed", "id → user_id", 20, 20)}
+
+
+def test_a_few_odd_types_are_no_drift_of_many() -> None:
+    lists = [('["a"]', [1] if n < 3 else ["a"]) for n in range(300)]
+    texts = [('{"a":1}', "text" if n < 3 else {"a": 1}) for n in range(300)]
+    assert told(two_tools({"tags": lists, "get": texts})) == {("type", "*", 3, 300), ("type", "(all)", 3, 300)}
+
+
+def test_renamings_are_chosen_over_all_results_where_values_often_agree() -> None:
+    pairs = [(n % 7 == 0, n % 3 == 0) for n in range(100)]
+    calls = [(json.dumps({"paid": p, "shipped": s}), {"was_shipped": s, "is_paid": p}) for p, s in pairs]
+    assert told(two_tools({"get": calls})) == {
+        ("renamed", "paid → is_paid", 100, 100),
+        ("renamed", "shipped → was_shipped", 100, 100),
+    }
+    assert [d.change for d in differences({"a": 1}, {"b": True})] == ["missing", "added"]
+
+
+def test_errors_of_a_tool_do_not_hide_a_field_that_came() -> None:
+    calls = [('{"error":"no"}', {"error": "no"}) if n % 3 == 0 else ('{"a":1}', {"a": 1, "b": 2}) for n in range(30)]
+    assert told(two_tools({"get": calls})) == {("added", "b", 20, 20)}
+
+
+def test_what_a_drift_explains_is_not_told_again() -> None:
+    calls = [(json.dumps({"a": n, "total": 1}), {"b": n, "total": 1 + (n % 3 == 0)}) for n in range(30)]
+    assert told(two_tools({"get": calls})) == {("renamed", "a → b", 30, 30), ("value", "total", 10, 30)}
+
+
+def test_lists_of_another_length_are_compared_as_far_as_they_go() -> None:
+    calls = [(json.dumps([{"x": n}, {"x": n + 1}]), [{"y": n}]) for n in range(10)]
+    assert told(two_tools({"get": calls})) == {("renamed", "x → y", 10, 10), ("tool", "get", 10, 10)}
+
+
+def test_a_tool_that_breaks_is_an_error_and_the_rest_goes_on() -> None:
+    def broken(episode: Episode, id: str) -> Any:
+        raise KeyError("minutes")
+
+    found = replay(with_tool("deny", broken), production(60))
+    (finding,) = found.findings
+    assert (finding.kind, finding.subject) == ("error", "deny")
+    assert "KeyError" in finding.example
+
+
+def test_json_nested_too_deep_is_compared_as_text() -> None:
+    found = one_tool("[" * 700 + "1" + "]" * 700, json.loads("[" * 700 + "2" + "]" * 700))
+    assert found.counts["different"] + found.counts["error"] == 4
+
+
 def test_nothing_to_replay_is_said_in_words() -> None:
     assert "nothing to replay" in str(fidelity(desk, [], task))
 

@@ -255,6 +255,12 @@ def test_what_is_no_score_is_an_error_and_never_a_zero(value: Any) -> None:
     assert result.checks[1].score == 0.25
 
 
+@pytest.mark.parametrize("parts", [None, [1], "text"])
+def test_a_verdict_whose_parts_are_none_is_the_graders_error(parts: Any) -> None:
+    result = grade(check(Verdict(1.0, parts)), check(0.25, 1, "other"))
+    assert (result.status, result.checks[1].score) == ("grader_error", 0.25)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_grader_that_is_down_stops_everything(is_async: bool) -> None:
     def down(task: Task, trace: Trace, state: State) -> float:

@@ -45,6 +45,18 @@ def test_a_canary_in_a_training_task_is_caught() -> None:
     ]
 
 
+@pytest.mark.parametrize("canary", ['"CANARY" \\', "BENCHMARK\nDATA", "注文"])
+def test_a_canary_of_any_characters_is_caught(canary: str) -> None:
+    assert len(find_leaks([task("c", f"before {canary} after")], [], canary=canary)) == 1
+
+
+def test_prompts_without_words_and_in_other_scripts_are_told_apart() -> None:
+    assert find_leaks([task("a", "4821"), task("b", "")], [task("x", "17"), task("y", "")]) == []
+    train, other, same = "注文1234が届きません", "2回も返金を頼みました", "注文99が届きません"
+    assert find_leaks([task("a", train)], [task("x", other)]) == []
+    assert [leak.kind for leak in find_leaks([task("a", train)], [task("x", same)])] == ["prompt"]
+
+
 def test_a_clean_split_has_none_and_near_duplicates_stay_together() -> None:
     assert find_leaks(CLEAN, [task("y", "nothing like it", "user:3")]) == []
     prompts = [f"{word} order {n} was so late today" for n in range(30) for word in ("my", "the", "an", "this")]

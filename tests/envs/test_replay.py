@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,21 @@ def test_near_matches_are_answered_by_the_declared_rule_only() -> None:
     played = episode(recorded, Near(ignore={"at"}))
     played.step(asked)
     assert played.state["matches"] == {"near": 1}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked", "near"),
+    [(7, 7.0, True), (1234567, "1234567", True), (12345678, 12345679, False), (1000000.01, 1000004, False),
+     (0.1, "0.1", True), (10**400, 10**400 + 1, False)],
+)  # fmt: skip
+def test_numbers_are_near_only_what_they_are(recorded: Any, asked: Any, near: bool) -> None:
+    played = episode(trace((call("look", n=recorded), "found")))
+    assert (not played.step(call("look", n=asked)).error) == near
+
+
+def test_tools_without_a_proper_name_are_left_out() -> None:
+    odd = trace((call("look"), "x")).model_copy(update={"tools": [{"name": None}, {"name": 3}, {}]})
+    assert [tool.name for tool in ReplayEnvironment([odd]).tools] == ["look"]
 
 
 def test_true_is_not_near_one() -> None:

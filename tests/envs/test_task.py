@@ -32,6 +32,11 @@ def test_split_never_leaks_and_loses_nothing(graph: list[list[str]], share: floa
     assert sorted(t.id for t in split.train + split.heldout) == sorted(t.id for t in tasks)
 
 
+def test_a_tag_that_would_hide_a_column_of_results_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be called score"):
+        Task(id="t", messages=[], state={}, tags={"score": "high"})
+
+
 @given(graphs, st.floats(0, 1), st.integers(0, 5))
 def test_a_split_by_a_kind_of_key_never_leaks_and_loses_nothing(
     graph: list[list[str]], share: float, seed: int
