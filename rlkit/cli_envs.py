@@ -80,6 +80,7 @@ def check(
     ] = SUPPORT,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks are played.")] = 50,
     logs: Annotated[str | None, typer.Option(help="Where the tasks come from, if the module makes none.")] = None,
+    max_turns: Annotated[int, typer.Option(min=1, help="Turns the reference may take.")] = 8,
     seed: int = 0,
 ) -> None:
     """Let agents that deserve nothing, and one that deserves all, play for the reward.
@@ -103,7 +104,9 @@ def check(
         chosen = [workbench.sample_task(rng) for _ in range(tasks)]
     else:
         raise ConfigError(f"environment {environment!r} has no `sample_task`: say where tasks come from with --logs")
-    found = check_environment(workbench.environment, workbench.rubric, chosen, workbench.oracle, workbench.cheats, seed)
+    found = check_environment(
+        workbench.environment, workbench.rubric, chosen, workbench.oracle, workbench.cheats, seed, max_turns
+    )
     terminal.print_frame(found.table().drop(columns="wanted"), f"{len(chosen)} tasks, {found.step_ms:.2f} ms a call")
     if workbench.oracle is None:
         typer.echo("no reference: the module has no `oracle`, so only null agents and its own cheats were examined")

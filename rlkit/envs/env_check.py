@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import jsonschema
 
 from rlkit.envs.agents import Agent, echo, play, silent
-from rlkit.envs.cheats import CHEATS, canonical
+from rlkit.envs.cheats import CHEATS, Cheat, canonical
 from rlkit.envs.environment import Environment, Episode, Tool
 from rlkit.envs.grading import Rubric
 from rlkit.envs.task import Task
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Kind = Literal["reference", "null", "cheat"]
 NULL_SCORE = 0.05
 """What an agent that does nothing may earn on average."""
+CHEAT_SCORE = 0.8
+"""What a cheat may earn on average."""
 
 
 @dataclass
@@ -92,19 +94,30 @@ def check_environment(
       (`rlkit.envs.cheats`), and yours.
     - Same task and seed give the same episode; snapshot and restore are exact; a refused call changes no state; tasks
       are not touched; schemas are JSON schemas.
-    Raises `ValueError` for no tasks.
+    - No cheat may earn more than `CHEAT_SCORE` on average either: a shaped reward that pays it will be found.
+
+    Whatever breaks is a problem that is told, and the rest is examined; but where a schema is none, that is all.
+    Raises `ValueError` for no tasks, and for two of one id.
     """
-    if not tasks:
-        raise ValueError("no tasks to check the environment on")
-    found = EnvironmentCheck()
-    found.problems += [f"tool {tool.name!r}: {wrong}" for tool in environment.tools if (wrong := _schema_fault(tool))]
+    if len({task.id for task in tasks}) < max(1, len(tasks)):
+        raise ValueError("no tasks to check the environment on, or two of one id")
+    found, before = EnvironmentCheck(), [task.model_dump_json() for task in tasks]
+    for tool in environment.tools:
+        found.problems += [f"tool {tool.name!r}: {wrong}" for wrong in _schema_faults(tool)]
+    if any("no JSON schema" in problem for problem in found.problems):
+        return found
     gold: dict[str, tuple[Trace, Episode]] = {}
     begun, calls = time.perf_counter(), 0
     if reference is not None:
         for task in tasks:
-            gold[task.id] = trace, episode = play(environment, reference, task, seed, max_turns=max_turns)
+            try:
+                trace, episode = play(environment, reference, task, seed, max_turns=max_turns)
+                found.problems += [f"task {task.id}: {wrong}" for wrong in _broken_promises(task, trace, episode, seed)]
+            except Exception as error:  # somebody's tool or agent: what broke is what we are here to find
+                found.problems.append(f"task {task.id}: {type(error).__name__}: {error}")
+                continue
+            gold[task.id] = trace, episode
             calls += len(trace.tool_calls)
-            found.problems += [f"task {task.id}: {wrong}" for wrong in _broken_promises(task, trace, episode, seed)]
     found.step_ms = 1000 * (time.perf_counter() - begun) / max(1, calls)
 
     def examine(name: str, kind: Kind, agent_for: Callable[[Task], Agent | None]) -> None:
@@ -117,10 +130,16 @@ def check_environment(
     examine("silent", "null", lambda task: silent)
     examine("echo", "null", lambda task: echo)
     for name, make in CHEATS.items() if gold else ():
-        examine(name, "cheat", lambda task, make=make: make(environment, *gold[task.id]))  # type: ignore[misc]
+        examine(name, "cheat", lambda task, make=make: _made(make, environment, gold.get(task.id)))  # type: ignore[misc]
     for name, agent in (cheats or {}).items():
         examine(name, "cheat", lambda task, agent=agent: agent)  # type: ignore[misc]
+    touched = [task.id for task, was in zip(tasks, before, strict=True) if task.model_dump_json() != was]
+    found.problems += [f"task {id}: it was changed by being played" for id in touched]
     return found
+
+
+def _made(make: Cheat, environment: Environment, gold: tuple[Trace, Episode] | None) -> Agent | None:
+    return None if gold is None else make(environment, *gold)
 
 
 def _examine(
@@ -140,7 +159,11 @@ def _examine(
         if agent is None:
             continue
         turns = max_turns if kind == "reference" else 4 * max_turns + len(environment.tools)
-        trace, episode = play(environment, agent, task, seed, max_turns=turns)
+        try:
+            trace, episode = play(environment, agent, task, seed, max_turns=turns)
+        except Exception as error:
+            exam.errors.append(f"{task.id}: {type(error).__name__}: {error}")
+            continue
         if kind == "cheat" and task.id in gold and _same_end((trace, episode), gold[task.id]):
             exam.same += 1
             continue
@@ -148,6 +171,8 @@ def _examine(
         exam.scores.append(grade.score)
         if grade.status == "success":
             exam.passed.append(task.id)
+        if grade.status == "truncated":
+            exam.lost.append(f"{task.id}: cut off after {turns} turns")
         for check in grade.checks:
             if check.error is not None:
                 exam.errors.append(f"{task.id}: {check.name}: {check.error}")
@@ -158,25 +183,26 @@ def _examine(
 
 def _same_end(ours: tuple[Trace, Episode], theirs: tuple[Trace, Episode]) -> bool:
     same_state = canonical(ours[1].state) == canonical(theirs[1].state)
-    return same_state and ours[0].final_reply == theirs[0].final_reply and bool(ours[0].tool_calls)
+    return same_state and ours[0].final_reply == theirs[0].final_reply
 
 
 def _verdict(exam: Exam) -> Iterator[str]:
     """What an exam says against the reward, a sentence each."""
     if exam.errors:
-        yield f"agent {exam.agent!r}: {len(exam.errors)} checks said no score, first {exam.errors[0]}"
+        yield f"agent {exam.agent!r}: {len(exam.errors)} times no score, first {exam.errors[0]}"
     if not exam.scores:
         return
     episodes, passed = len(exam.scores), len(exam.passed)
     if exam.kind == "reference" and any(score is not None and score < 1 for score in exam.scores):
         short = sum(score is not None and score < 1 for score in exam.scores)
-        where = f", first {exam.lost[0]}" if exam.lost else ", cut off before its last word"
-        yield f"the reference scores below 1 on {short} of {episodes} tasks{where}"
+        yield f"the reference scores below 1 on {short} of {episodes} tasks, first {exam.lost[0]}"
     if exam.kind != "reference" and passed:
         what = "doing nothing" if exam.kind == "null" else "a cheat"
         yield f"{what} succeeds: agent {exam.agent!r} on {passed} of {episodes} tasks, first {exam.passed[0]}"
     elif exam.kind == "null" and exam.score is not None and exam.score > NULL_SCORE:
         yield f"agent {exam.agent!r} earns {exam.score:.2f} for nothing (at most {NULL_SCORE:g}): some check is free"
+    elif exam.kind == "cheat" and exam.score is not None and exam.score > CHEAT_SCORE:
+        yield f"a cheat is paid well: agent {exam.agent!r} earns {exam.score:.2f} (at most {CHEAT_SCORE:g})"
 
 
 def _broken_promises(task: Task, trace: Trace, episode: Episode, seed: int) -> Iterator[str]:
@@ -203,11 +229,13 @@ def _broken_promises(task: Task, trace: Trace, episode: Episode, seed: int) -> I
             yield f"a call of {call.name!r} without proper arguments is not refused"
     if canonical(again.state) != before:
         yield "a refused call changes the state"
+    again.snapshot()
 
 
-def _schema_fault(tool: Tool) -> str:
+def _schema_faults(tool: Tool) -> Iterator[str]:
     try:
         jsonschema.Draft202012Validator.check_schema(tool.parameters)
     except jsonschema.SchemaError as error:
-        return f"its parameters are no JSON schema: {error.message}"
-    return "" if tool.description.strip() else "no description: the agent sees only its name"
+        yield f"its parameters are no JSON schema: {error.message}"
+    if not tool.description.strip():
+        yield "no description: the agent sees only its name"

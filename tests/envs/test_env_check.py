@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rlkit.envs.agents import echo, play, recorded, silent
+from rlkit.envs.agents import calling, echo, play, recorded, silent
 from rlkit.envs.cheats import CHEATS
 from rlkit.envs.env_check import EnvironmentCheck, check_environment
-from rlkit.envs.environment import Environment, Episode
+from rlkit.envs.environment import Environment, Episode, Tool
 from rlkit.envs.grading import Check, Rubric
 from rlkit.envs.task import Task
 from rlkit.examples import support
@@ -74,7 +74,7 @@ def test_a_check_that_says_no_score_is_named_and_counted(value: Any) -> None:
     rubric = Rubric("r", [*support.rubric.checks, Check("odd", 1, lambda *_: value)])
     found = checked(rubric)
     assert all(exam.scores == [None] * len(exam.scores) for exam in found.exams)
-    assert any("'reference': 40 checks said no score" in p and "odd" in p for p in found.problems)
+    assert any("'reference': 40 times no score" in p and "odd" in p for p in found.problems)
 
 
 def test_environments_that_break_their_promises_are_caught() -> None:
@@ -119,6 +119,62 @@ def test_bad_schemas_and_missing_descriptions_are_named() -> None:
     problems = check_environment(Environment("e", tools), support.rubric, TASKS[:1]).problems
     assert any("'deny': no description" in problem for problem in problems)
     assert any("'voucher': its parameters are no JSON schema" in problem for problem in problems)
+
+
+def test_tools_that_break_are_problems_and_not_the_end() -> None:
+    def broken(episode: Episode, id: str) -> Any:
+        raise KeyError("minutes")
+
+    def tuples(episode: Episode, id: str) -> Any:
+        episode.state["pair"] = (1, 2)
+        return {"ok": True}
+
+    for run, told in ((broken, "KeyError: 'minutes'"), (tuples, "not plain JSON")):
+        tools = [replace(t, run=run) if t.name == "get_order" else t for t in support.environment.tools]
+        found = checked(environment=Environment("planted", tools))
+        assert any(told in problem for problem in found.problems), found.problems
+        assert {exam.agent for exam in found.exams} >= {"reference", "silent", "echo"}
+
+
+def test_a_task_that_is_changed_by_being_played_is_named() -> None:
+    def touches(episode: Episode, id: str) -> Any:
+        episode.task.goal["seen"] = True
+        return support.environment.by_name["get_order"].run(episode, id=id)
+
+    tasks = [task.model_copy(deep=True) for task in TASKS[:3]]
+    tools = [replace(t, run=touches) if t.name == "get_order" else t for t in support.environment.tools]
+    problems = check_environment(Environment("planted", tools), support.rubric, tasks, support.oracle).problems
+    assert sum("it was changed by being played" in problem for problem in problems) == 3
+
+
+def test_a_cheat_that_is_paid_well_without_succeeding_is_a_problem() -> None:
+    words = Check(
+        "words", 9, lambda task, trace, state: (trace.final_reply or "")[:1] in "SA" and trace.final_reply != ""
+    )
+    deed = Check("deed", 1, lambda task, trace, state: bool(state["actions"]))
+    problems = checked(Rubric("shaped", [words, deed])).problems
+    assert any(problem.startswith("a cheat is paid well: agent 'says it did' earns 0.90") for problem in problems)
+
+
+def test_a_reference_that_needs_more_turns_is_told_so() -> None:
+    found = check_environment(support.environment, support.rubric, TASKS[:5], support.oracle, max_turns=2)
+    assert any("cut off after 2 turns" in problem for problem in found.problems)
+
+
+def test_honest_answers_to_questions_are_not_called_cheats() -> None:
+    """A task that changes nothing: whoever says what the oracle says has ended as it did, and nobody can tell."""
+    schema = {"type": "object", "properties": {}}
+    desk = Environment("faq", [Tool("hours", "Opening hours.", schema, lambda episode: {"hours": "9 to 5"})])
+    tasks = [Task(id=str(n), messages=[Message(role="user", content="when?")], state={}) for n in range(3)]
+    right = Rubric("r", [Check("said", 1, lambda task, trace, state: trace.final_reply == "9 to 5")])
+    found = check_environment(desk, right, tasks, calling([("hours", {})], "9 to 5"))
+    assert found.problems == []
+    assert {exam.agent: exam.same for exam in found.exams}["says it did"] == 3
+
+
+def test_two_tasks_of_one_id_are_refused() -> None:
+    with pytest.raises(ValueError, match="two of one id"):
+        check_environment(support.environment, support.rubric, [TASKS[0], TASKS[0]])
 
 
 def test_without_a_reference_the_null_agents_are_still_examined() -> None:
